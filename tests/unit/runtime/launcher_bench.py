@@ -11,6 +11,7 @@ from pathlib import Path
 
 from elastic_runtime.errors import OwnershipLost
 from elastic_runtime.launcher.decision.facts import LeadershipState, Refusal
+from elastic_runtime.launcher.joining import Joining
 from elastic_runtime.launcher.loop import Launcher
 from elastic_runtime.launcher.platform import Machine
 from elastic_runtime.launcher.record.output import OutputLog
@@ -45,6 +46,7 @@ class Place:
     strays: dict[str, str] = field(default_factory=dict)
     did: list[str] = field(default_factory=list)
     published: list[Status] = field(default_factory=list)
+    joining: Joining | None = None
     port: int = 0
     on_change: Callable[[], None] = lambda: None
     heard: asyncio.Event = field(default_factory=asyncio.Event)
@@ -192,11 +194,12 @@ def launched(
     spec: RunSpec = RUN,
     *,
     own_image: bool = False,
+    joining: Joining | None = None,
 ) -> Place:
     """Run the test with a launcher whose one worker has come; both are gone afterwards."""
 
     async def main() -> Place:
-        place = Place()
+        place = Place(joining=joining)
         launcher = Launcher(
             spec, place, OutputLog(io.StringIO()), tls, "127.0.0.1", previous=previous, own_image=own_image
         )

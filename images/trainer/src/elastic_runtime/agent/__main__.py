@@ -50,7 +50,7 @@ def parse_arguments(arguments: list[str]) -> AgentSettings:
     identity = os.environ.get(IDENTITY_VARIABLE) if settings["redial"] else None
     settings["identity"] = Path(identity) if identity else None
     host, _, port = settings["launcher"].rpartition(":")
-    settings["launcher"] = (host, int(port))
+    settings["launcher"] = (host.strip("[]"), int(port))
     if settings.pop("towards_launcher"):
         settings["address"] = address_towards(*settings["launcher"])
     settings["metadata"] = Metadata.parse(settings["metadata"])

@@ -96,6 +96,8 @@ class AgentSettings:
     """Path at which the hosts of the world are kept, unless the run says another; None: in a folder of the agent's."""
     identity: Path | None = None
     """File with a token that proves which pod this is, and that changes; None: the launcher asks for none."""
+    directory: str | None = None
+    """Working directory of the ranks; None: as the run says."""
     redial: bool = False
     """Outlive the launcher: dial again, for ever, whenever it hangs up; and end only when terminated, for whoever
     started this agent would start it again."""
@@ -226,8 +228,11 @@ class Agent:
         self._terminated = asyncio.Event()
         self._notice: ReclaimNotice | None = None
 
-    async def run(self) -> None:
+    async def run(self) -> Parting | None:
         """Serve the run until the end. No process is left behind.
+
+        Returns:
+            Why the last connection ended; None: this worker was terminated.
 
         Raises:
             ClusterUnavailable: the launcher never answered, or is none of this run; or the warm process is gone.
@@ -240,10 +245,13 @@ class Agent:
             while (streams := await self._dial()) is not None:
                 parting = await self._connected(*streams)
                 log.debug("the launcher and this worker part: %s", parting)
-                if not self._settings.redial or self._terminated.is_set():
-                    return
+                if self._terminated.is_set():
+                    return None
+                if not self._settings.redial:
+                    return parting
                 if parting is not Parting.DISCONNECTED and await self._taken():
-                    return
+                    return None
+            return None
         finally:
             await self._close_ranks()
             asyncio.get_running_loop().remove_signal_handler(signal.SIGTERM)
@@ -410,7 +418,7 @@ class Agent:
         if self._saving:
             environment |= self._saving.environment()
         command: Sequence[str] = self._spec.command
-        directory = self._spec.working_directory
+        directory = self._settings.directory or self._spec.working_directory
         if scripts := self._scripts:
             environment |= scripts.environment({**os.environ, **environment})
             command, directory = scripts.command(command), directory or str(scripts.folder)

@@ -7,6 +7,7 @@ import contextlib
 import fcntl
 import os
 import signal
+import socket
 import sys
 import time
 from dataclasses import replace
@@ -14,11 +15,14 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from elastic_runtime import __version__
 from elastic_runtime.clock import utc_now
-from elastic_runtime.errors import ElasticError, FailureKind, PermanentError
+from elastic_runtime.errors import ElasticError, FailureKind, InvalidSettings, PermanentError
 from elastic_runtime.launcher.record.output import OutputLog, start_log
 from elastic_runtime.net.descriptors import raise_descriptor_limit
+from elastic_runtime.net.sockets import named_address
 from elastic_runtime.printable import LONG, printable
+from elastic_runtime.run.join import BY_NAME, HOW_TO_NAME, JoinSpec
 from elastic_runtime.run.rundir import LauncherProcess, RunDir
 from elastic_runtime.run.spec import RunSpec
 from elastic_runtime.run.status import Phase, Status
@@ -36,6 +40,7 @@ LOCK_ATTEMPTS, LOCK_PAUSE = 20, 0.05
 async def run_in_folder(folder: RunDir) -> Status:
     """Run what is laid down in the folder."""
     # Here, since what they import may be missing, which is to be said in the status.
+    from elastic_runtime.launcher.joining import Joining
     from elastic_runtime.launcher.loop import Launcher
     from elastic_runtime.net import certificates
 
@@ -45,9 +50,12 @@ async def run_in_folder(folder: RunDir) -> Status:
         loop.add_signal_handler(number, platform.signalled, signal.Signals(number).name)
     try:
         certificates.remove(folder.tls)
-        certificates.create(folder.tls, [platform.address], VALIDITY)
+        authority, port = certificates.create(folder.tls, [platform.address], VALIDITY), 0
+        if spec.join:
+            check_address(spec.join, spec.engine)
+            port, platform.joining = spec.join.port, Joining(spec, authority, folder.tls, folder, __version__)
         output = OutputLog(sys.stdout, spec.log_limit)
-        return await Launcher(spec, platform, output, folder.tls, platform.address).run()
+        return await Launcher(spec, platform, output, folder.tls, platform.address, port).run()
     finally:
         certificates.remove(folder.tls)
 
@@ -62,6 +70,21 @@ def _platform(folder: RunDir, spec: RunSpec) -> FolderPlatform:
     from elastic_runtime.launcher.local.platform import LocalPlatform
 
     return LocalPlatform(folder, spec)
+
+
+def check_address(join: JoinSpec, engine: str) -> None:
+    """Raises InvalidSettings where the launcher cannot listen there, or ranks of that engine use another one."""
+    try:
+        socket.create_server(
+            (join.address, join.port), family=socket.AF_INET6 if ":" in join.address else socket.AF_INET
+        ).close()
+    except OSError as error:
+        problem = f"the launcher cannot listen on {join.address}, port {join.port}: {error.strerror}"
+        remedy = "Write an address of the machine that the launcher runs on, and a port that no other run there has"
+        raise InvalidSettings("workers.join", problem, remedy) from error
+    if engine in BY_NAME and (named := named_address()) != join.address:
+        problem = f"the name of the launcher's machine resolves to {named or 'nothing'}, not to {join.address}"
+        raise InvalidSettings("workers.join.address", problem, HOW_TO_NAME)
 
 
 async def run_or_refuse(folder: RunDir) -> Status:

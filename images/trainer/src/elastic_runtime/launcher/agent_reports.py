@@ -107,8 +107,11 @@ class AgentReports:
 
     def came(self, connection: AgentConnection) -> None:
         """A worker is here, which cannot start ranks yet."""
-        self._pool.add(connection, utc_now())
-        self._platform.came(connection.hello.worker)
+        worker = self._pool.add(connection, utc_now())
+        self._platform.came(worker.name)
+        if worker.joined:
+            words = f"{worker.name} (by hand, from {connection.address}) has joined"
+            self._record.event(EventKind.JOINED, words, worker.name)
         now = asyncio.get_running_loop().time
         self._tidings[connection.hello.worker] = Pace(TIDINGS, TIDINGS_AT_ONCE, now)
         self._engine_words[connection.hello.worker] = Pace(ENGINE_WORDS, ENGINE_WORDS_AT_ONCE, now)
@@ -164,6 +167,8 @@ class AgentReports:
         del self._tidings[worker.name], self._engine_words[worker.name]
         self._gathering.gone(worker.name)
         self._record.gone(worker, WorkerState.LEFT if orderly else WorkerState.LOST)
+        if (joining := self._platform.joining) and (worker.released or worker.deadline is not None):
+            joining.revoke(worker.name)
         how = "has left" if orderly else "was lost" if connection.given_up else "was lost without a word"
         if worker.deadline is not None and not orderly:
             how = f"was lost {'before' if utc_now() < worker.deadline else 'at'} its deadline"
@@ -261,9 +266,11 @@ class AgentReports:
         if is_first:
             session = self._session()
             trained_on = self._pool.train_on(session.rank_of if session else {})
-            worker.surplus = len(trained_on) >= self._wanted()
+            own = [each for each in trained_on if not each.joined]
+            # Nothing takes the place of one that joined: any other that trains on is enough.
+            worker.surplus = bool(trained_on) if worker.joined else len(own) >= self._wanted()
             worker.step_at_notice = None if worker.surplus else self._record.step
-            why = "fewer are wanted; " if worker.surplus else ""
+            why = "fewer are wanted; " if worker.surplus and not worker.joined else ""
             words = f"{worker.name} will be taken in {left:.0f} s ({why}{printable(source, 60)})"
             self._record.event(EventKind.NOTICE, words, worker.name)
         if not worker.surplus:

@@ -22,8 +22,9 @@ from ssl import SSLContext
 from typing import Any
 
 from elastic_runtime.errors import InvalidDocument
+from elastic_runtime.launcher.joining import Joining
 from elastic_runtime.launcher.limits import ConnectionLimit, FailureLimit
-from elastic_runtime.net.certificates import launcher_context, watchword
+from elastic_runtime.net.certificates import AGENT, JOIN, certified_name, launcher_context, watchword
 from elastic_runtime.net.descriptors import descriptor_limit
 from elastic_runtime.net.framing import LineReader
 from elastic_runtime.pace import Pace, RateLimitedLog
@@ -150,6 +151,8 @@ class AgentConnection:
     hello: Hello
     """With the worker's name in this run."""
     writer: asyncio.StreamWriter = field(repr=False)
+    address: str = ""
+    """IP address that it connects from."""
     heard: float = 0.0
     """Event loop time of its last message."""
     invalid_messages: int = 0
@@ -217,6 +220,7 @@ class AgentServer:
         expected: whether a worker that calls itself so can be there.
         prove: why an agent is not in the worker that it says it is; by default everybody with a certificate is.
         admit: told the hello of an agent that is let in, with its token, before ``on_arrival``.
+        joining: lets machines join by hand; None: they may not.
     """
 
     def __init__(
@@ -229,8 +233,10 @@ class AgentServer:
         expected: Callable[[str], bool] = lambda _worker: True,
         prove: Prove = _believe,
         admit: Callable[[Hello], None] = lambda _hello: None,
+        joining: Joining | None = None,
     ) -> None:
         self._spec, self._expected, self._prove, self._admit = spec, expected, prove, admit
+        self._joining = joining
         self._refused: set[str] = set()
         """Names that agents call themselves, of which the log has said why they may not connect."""
         self._on_arrival, self._on_message, self._on_end = on_arrival, on_message, on_end
@@ -304,18 +310,23 @@ class AgentServer:
         writer: asyncio.StreamWriter | None = None
         try:
             async with asyncio.timeout(GREETING):
-                door = door_of(await client_hello(stranger.sock))
+                client = await client_hello(stranger.sock)
+                door, joining = door_of(client), self._joining if JOIN.encode() in client else None
                 self._silent.leave(stranger.address, task)
                 self._seat(door.connections, stranger, task)
                 await door.failures.wait(stranger.address)
-                reader, writer = await _handshake(stranger.sock, context)
+                reader, writer = await _handshake(stranger.sock, joining.context if joining else context)
+                if joining:
+                    if await joining.serve(reader, writer, stranger.address):
+                        door.failures.give_back()
+                    return
                 throttled = ThrottledReader(reader)
-                hello = await self._handshake(throttled)
+                hello = await self._handshake(throttled, certified_name(writer.get_extra_info("peercert")))
             if hello is None:
                 return
             door.failures.give_back()
             door.connections.leave(stranger.address, task)
-            await self._converse(hello, throttled, writer)
+            await self._converse(hello, throttled, writer, stranger.address)
         except (OSError, InvalidDocument) as error:  # ssl.SSLError and TimeoutError are some, too
             self._limited_log.warning(
                 "connection from %s: %s", stranger.address, printable(str(error) or "no hello in time")
@@ -331,16 +342,22 @@ class AgentServer:
             log.warning("refusing an agent that calls itself %s: %s", own, printable(refusal, LONG))
         await asyncio.sleep(AGAIN)
 
-    async def _handshake(self, throttled: ThrottledReader) -> Hello | None:
+    def _may_be(self, own: str, certified: str) -> bool:
+        """Whether an agent may call itself so, with a certificate of that name."""
+        if certified == AGENT:
+            return self._expected(own)
+        return own == certified and self._joining is not None and self._joining.expects(own)
+
+    async def _handshake(self, throttled: ThrottledReader, certified: str) -> Hello | None:
         """None for one that is refused, of which the log has said why. Raises InvalidDocument, or OSError."""
         hello = await throttled.next()
         if not isinstance(hello, Hello):
             raise InvalidDocument("somebody with a certificate of this run connected, but said no hello")
         check_hello(hello, self._spec.workers.slots)
         own = hello.worker
-        if not self._expected(own):
+        if not self._may_be(own, certified):
             raise InvalidDocument(f"an agent sent the worker name {own}, which this run does not have")
-        if refusal := await self._prove(hello):
+        if certified == AGENT and (refusal := await self._prove(hello)):
             await self._refuse(own, refusal)
             return None
         last = self._redials.get(own, (0, float("-inf")))[1]
@@ -357,9 +374,11 @@ class AgentServer:
         self._redials[own] = redial + 1, asyncio.get_running_loop().time()
         return name
 
-    async def _converse(self, hello: Hello, throttled: ThrottledReader, writer: asyncio.StreamWriter) -> None:
+    async def _converse(
+        self, hello: Hello, throttled: ThrottledReader, writer: asyncio.StreamWriter, address: str
+    ) -> None:
         own, loop = hello.worker, asyncio.get_running_loop()
-        connection = AgentConnection(replace(hello, worker=self._new_name(own), token=""), writer)
+        connection = AgentConnection(replace(hello, worker=self._new_name(own), token=""), writer, address)
         self._connections[own] = connection
         self._admit(hello)
         self._refused.discard(own)

@@ -149,7 +149,15 @@ class Launcher:
         )
         reports = self._reports
         self._server = AgentServer(
-            spec, reports.came, reports.said, reports.gone, used, platform.expects, platform.prove, platform.admit
+            spec,
+            reports.came,
+            reports.said,
+            reports.gone,
+            used,
+            platform.expects,
+            platform.prove,
+            platform.admit,
+            platform.joining,
         )
         self._clocks = Clocks(launched=self._loop.time())
         self._disturbed = False

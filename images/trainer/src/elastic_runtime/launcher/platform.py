@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Protocol
 
 from elastic_runtime.launcher.decision.facts import LeadershipState, Refusal
+from elastic_runtime.launcher.joining import Joining
 from elastic_runtime.protocol.wire import Hello
 from elastic_runtime.run.status import Status
 
@@ -66,6 +67,9 @@ class Documents(Protocol):
 
 class WorkerSet(Protocol):
     """The machines and what runs on them. By default nobody knows more of them than their agents say."""
+
+    joining: Joining | None = None
+    """Lets machines join by hand. None: they may not."""
 
     def expects(self, _worker: str, /) -> bool:
         """Whether a worker of that name can be there; whoever claims another one is turned away."""

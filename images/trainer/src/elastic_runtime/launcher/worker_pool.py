@@ -38,6 +38,7 @@ from elastic_runtime.protocol.wire import (
     StopRank,
     TellRank,
 )
+from elastic_runtime.run.join import is_joined
 from elastic_runtime.run.spec import RecoverySpec, RestartSpec
 
 NEARER = 1.0
@@ -94,6 +95,11 @@ class Worker:
     def name(self) -> str:
         """Name that the launcher has assigned to the worker, unique in the run."""
         return self.connection.hello.worker
+
+    @property
+    def joined(self) -> bool:
+        """Whether it joined by hand."""
+        return is_joined(self.name)
 
 
 class WorkerPool(RankRunner):
@@ -170,6 +176,7 @@ class WorkerPool(RankRunner):
                 running=bool(worker.ranks),
                 gone_at=worker.gone_at,
                 punctual=worker.punctual,
+                joined=worker.joined,
             )
             for worker in self.workers.values()
             if not worker.released

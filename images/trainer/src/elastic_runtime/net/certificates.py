@@ -12,72 +12,145 @@ import hashlib
 import ipaddress
 import shutil
 import ssl
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from elastic_runtime.errors import InvalidDocument
 
 if TYPE_CHECKING:
     from cryptography import x509
+    from cryptography.hazmat.primitives.asymmetric import ec
 
 LAUNCHER = "launcher"
 """Name in the launcher's certificate, which agents check whatever address they dial."""
 AGENT = "agent"
+"""Name in the certificate of the agents that the run's place starts. Others have one each, of their own name."""
+_ROOT = "elastic run"
 VALIDITY = timedelta(days=30)
 """By default. They are not renewed, so that no agent connects after that; those that are connected stay."""
 
 
-def create(folder: Path, names: Iterable[str] = (), validity: timedelta = VALIDITY) -> None:
-    """Write ``ca.crt`` and ``{launcher,agent}.{crt,key}`` into a new folder; the authority's own key is not kept.
+class Authority:
+    """The run's certificate authority. Its key is in the memory of this process alone.
+
+    Args:
+        validity: of its own certificate, and of most others, from now on.
+    """
+
+    def __init__(self, validity: timedelta) -> None:
+        from cryptography.hazmat.primitives.asymmetric import ec
+
+        self._key, self._until = ec.generate_private_key(ec.SECP256R1()), datetime.now(UTC) + validity
+        self.root = self._signed(_ROOT, self._key.public_key(), self._until)
+        """Its own certificate."""
+
+    def certificate(self, name: str, key: ec.EllipticCurvePublicKey, names: Iterable[str] = ()) -> bytes:
+        """Return the certificate of the launcher, or of the agents.
+
+        Args:
+            name: :data:`LAUNCHER` or :data:`AGENT`.
+            key: its own.
+            names: further ones.
+        """
+        return self._signed(name, key, self._until, (name, *names))
+
+    def answer(self, request: str, name: str, validity: timedelta) -> str:
+        """Return the certificate of an agent of that name, for the key of a request, as PEM.
+
+        Args:
+            request: PEM of a PKCS #10 request without names, extensions and attributes.
+            name: that it may call itself.
+            validity: from now on.
+
+        Raises:
+            InvalidDocument: it is not such a request, or its key is not one of NIST's P-256.
+        """
+        from cryptography import x509
+        from cryptography.hazmat.primitives.asymmetric import ec
+
+        try:
+            asked = x509.load_pem_x509_csr(request.encode())
+            key, is_own = asked.public_key(), asked.is_signature_valid
+            bare = not asked.subject and not len(asked.extensions) and not len(asked.attributes)
+        except Exception as error:  # noqa: BLE001  # whatever a parser of a stranger's bytes raises
+            raise InvalidDocument(f"the request for a certificate cannot be read: {type(error).__name__}") from None
+        if not isinstance(key, ec.EllipticCurvePublicKey) or key.curve.name != ec.SECP256R1.name or not is_own:
+            raise InvalidDocument("the request for a certificate is not signed with its own key of P-256")
+        if not bare:
+            raise InvalidDocument("the request for a certificate has names or extensions, and may have none")
+        until = min(self._until, datetime.now(UTC) + validity)
+        return self._signed(name, key, until, (name,)).decode()
+
+    def _signed(self, name: str, key: ec.EllipticCurvePublicKey, until: datetime, names: Iterable[str] = ()) -> bytes:
+        from cryptography import x509
+        from cryptography.hazmat.primitives import hashes, serialization
+        from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+        def subject(name: str) -> x509.Name:
+            return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+
+        builder = (
+            x509.CertificateBuilder()
+            .subject_name(subject(name))
+            .issuer_name(subject(_ROOT))
+            .public_key(key)
+            .serial_number(x509.random_serial_number())
+            .not_valid_before(datetime.now(UTC) - timedelta(minutes=5))
+            .not_valid_after(until)
+            .add_extension(x509.BasicConstraints(ca=name == _ROOT, path_length=None), critical=True)
+        )
+        if alternatives := [_general_name(each) for each in names]:
+            usage = ExtendedKeyUsageOID.SERVER_AUTH if name == LAUNCHER else ExtendedKeyUsageOID.CLIENT_AUTH
+            builder = builder.add_extension(x509.ExtendedKeyUsage([usage]), critical=False).add_extension(
+                x509.SubjectAlternativeName(alternatives), critical=False
+            )
+        return builder.sign(self._key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
+
+
+def create(folder: Path, names: Iterable[str] = (), validity: timedelta = VALIDITY) -> Authority:
+    """Write ``ca.crt`` and ``{launcher,agent}.{crt,key}`` into a new folder; the authority's own key is not written.
 
     Args:
         folder: made here, for the owner alone.
         names: further DNS names or addresses of the launcher.
         validity: from now on.
     """
+    folder.mkdir(mode=0o700)
+    authority = Authority(validity)
+    write(folder / "ca.crt", authority.root)
+    for name in (LAUNCHER, AGENT):
+        key, pem = new_key()
+        more = names if name == LAUNCHER else ()
+        write(folder / f"{name}.crt", authority.certificate(name, key.public_key(), more))
+        write(folder / f"{name}.key", pem)
+    return authority
+
+
+def new_key() -> tuple[ec.EllipticCurvePrivateKey, bytes]:
+    """Return a new key, also as PEM without encryption."""
+    from cryptography.hazmat.primitives import serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    key = ec.generate_private_key(ec.SECP256R1())
+    pem, pkcs8 = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
+    return key, key.private_bytes(pem, pkcs8, serialization.NoEncryption())
+
+
+def request_for(key: ec.EllipticCurvePrivateKey) -> str:
+    """Return the request for a certificate of that key, as :meth:`Authority.answer` takes it."""
     from cryptography import x509
     from cryptography.hazmat.primitives import hashes, serialization
-    from cryptography.hazmat.primitives.asymmetric import ec
-    from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-    now = datetime.now(UTC)
+    asked = x509.CertificateSigningRequestBuilder().subject_name(x509.Name([])).sign(key, hashes.SHA256())
+    return asked.public_bytes(serialization.Encoding.PEM).decode()
 
-    def subject(name: str) -> x509.Name:
-        return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
 
-    def builder(name: str, key: ec.EllipticCurvePrivateKey) -> x509.CertificateBuilder:
-        return (
-            x509.CertificateBuilder()
-            .subject_name(subject(name))
-            .issuer_name(subject("elastic run"))
-            .public_key(key.public_key())
-            .serial_number(x509.random_serial_number())
-            .not_valid_before(now - timedelta(minutes=5))
-            .not_valid_after(now + validity)
-            .add_extension(x509.BasicConstraints(ca=name == "elastic run", path_length=None), critical=True)
-        )
-
-    def write(name: str, data: bytes) -> None:
-        path = folder / name
-        path.touch(mode=0o600)
-        path.write_bytes(data)
-
-    folder.mkdir(mode=0o700)
-    authority = ec.generate_private_key(ec.SECP256R1())
-    root = builder("elastic run", authority).sign(authority, hashes.SHA256())
-    write("ca.crt", root.public_bytes(serialization.Encoding.PEM))
-    for name, usage in ((LAUNCHER, ExtendedKeyUsageOID.SERVER_AUTH), (AGENT, ExtendedKeyUsageOID.CLIENT_AUTH)):
-        key = ec.generate_private_key(ec.SECP256R1())
-        alternatives = [_general_name(each) for each in (name, *(names if name == LAUNCHER else ()))]
-        certificate = (
-            builder(name, key)
-            .add_extension(x509.ExtendedKeyUsage([usage]), critical=False)
-            .add_extension(x509.SubjectAlternativeName(alternatives), critical=False)
-            .sign(authority, hashes.SHA256())
-        )
-        write(f"{name}.crt", certificate.public_bytes(serialization.Encoding.PEM))
-        pem, pkcs8 = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
-        write(f"{name}.key", key.private_bytes(pem, pkcs8, serialization.NoEncryption()))
+def write(path: Path, data: bytes) -> None:
+    """Write a file for its owner alone."""
+    path.touch(mode=0o600)
+    path.write_bytes(data)
 
 
 def remove(folder: Path) -> None:
@@ -109,6 +182,35 @@ def agent_context(folder: Path) -> ssl.SSLContext:
     context = _context(folder, AGENT, ssl.Purpose.SERVER_AUTH)
     context.set_alpn_protocols([watchword(folder)])
     return context
+
+
+JOIN = "elastic-join"
+"""Protocol that the ClientHello of a machine offers that has no certificate yet, but a token for one (ALPN)."""
+
+
+def join_server_context(folder: Path) -> ssl.SSLContext:
+    """For the launcher, toward peers whose ClientHello has :data:`JOIN`: of these, no certificate is demanded."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_3
+    context.load_cert_chain(folder / f"{LAUNCHER}.crt", folder / f"{LAUNCHER}.key")
+    context.set_alpn_protocols([JOIN])
+    return context
+
+
+def join_client_context() -> ssl.SSLContext:
+    """For a machine that joins. It verifies nothing: compare the launcher's certificate with the token first."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.minimum_version = ssl.TLSVersion.TLSv1_3
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    context.set_alpn_protocols([JOIN])
+    return context
+
+
+def certified_name(certificate: Mapping[str, Any] | None) -> str:
+    """Return the only name in a verified certificate of an agent, as :mod:`ssl` tells it; empty: it has none."""
+    names = [value for kind, value in (certificate or {}).get("subjectAltName", ()) if kind == "DNS"]
+    return str(names[0]) if len(names) == 1 else ""
 
 
 def expiry(folder: Path) -> datetime:

@@ -1,4 +1,4 @@
-"""TCP connections whose other end may vanish without a word, with its machine."""
+"""TCP connections whose other end may vanish without a word, with its machine; the address of this one's name."""
 
 from __future__ import annotations
 
@@ -29,3 +29,11 @@ def end_when_silent(sock: socket.socket, seconds: float) -> None:
         if hasattr(socket, name):
             sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+
+
+def named_address() -> str:
+    """Return the first address that this machine's own name resolves to; empty: it does not."""
+    try:
+        return str(socket.getaddrinfo(socket.gethostname(), None, type=socket.SOCK_STREAM)[0][4][0])
+    except OSError:
+        return ""

@@ -12,6 +12,7 @@ file                      written by                  meaning
 ``cancel``                anybody, once               asks the launcher to end; holds the reason
 ``stacks``                anybody                     asks the ranks where they stand; another text each time
 ``notices/WORKER.json``   anybody                     a reclaim :class:`ReclaimNotice` for that worker's agent
+``tokens/DIGEST``         Airflow's side              permission to join, until the time in it; the launcher removes it
 ``tls/``                  launcher                    the run's certificate authority and certificates
 ``scratch/``              launcher, agents            a folder of each worker with the files that came with the run
 ``launcher.json``         launcher                    :class:`LauncherProcess`: who to watch
@@ -30,13 +31,15 @@ import fcntl
 import json
 import os
 import re
+import ssl
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 
 from elastic_runtime.documents import from_json, parse_json, to_json, write_atomically
-from elastic_runtime.errors import ElasticError, InvalidDocument, RunNotFound
+from elastic_runtime.errors import Conflict, ElasticError, InvalidDocument, RunNotFound
 from elastic_runtime.run.headline import Headline, headline
+from elastic_runtime.run.join import MAX_TOKENS, pin_of
 from elastic_runtime.run.reading import LONGEST, read_bytes, read_start
 from elastic_runtime.run.spec import RunSpec
 from elastic_runtime.run.status import Status
@@ -45,6 +48,10 @@ _LONGEST_SIZE = 100
 """Bytes of the size that are read."""
 _LONGEST_REASON, _LONGEST_OWNER, _LONGEST_HEADLINE = 16 << 10, 64 << 10, 1 << 20
 """Bytes of these that are read."""
+_LONGEST_CERTIFICATE = 16 << 10
+"""Bytes."""
+_LONGEST_TIME = 64
+"""Bytes of a token's end."""
 _REQUEST = 64
 """Characters of a request that are read."""
 
@@ -100,6 +107,8 @@ class RunDir:
         """Folder of the certificates that launcher and agents show each other."""
         self.scratch = path / "scratch"
         """Folder of the workers' folders. It exists only if files were shipped with the run."""
+        self.tokens = path / "tokens"
+        """Folder of the digests of tokens to join, made with the first of them."""
         self.notices = path / "notices"
         """Folder of preemption notices, a file for each worker."""
         self.lock = path / "lock"
@@ -208,6 +217,47 @@ class RunDir:
             return read_start(self.path / "stacks", 4 * _REQUEST).decode(errors="replace")[:_REQUEST]
         except (RunNotFound, InvalidDocument):
             return None
+
+    def launcher_pin(self) -> bytes:
+        """Return the digest of the launcher's certificate. Raise RunNotFound or InvalidDocument."""
+        text = self._read("tls/launcher.crt", _LONGEST_CERTIFICATE)
+        try:
+            return pin_of(ssl.PEM_cert_to_DER_cert(text))
+        except ValueError:
+            raise InvalidDocument(f"{self.tls} holds no certificate of a launcher") from None
+
+    def offer_token(self, digest: str, now: datetime, lifetime: timedelta) -> None:
+        """Let whoever has the token of that digest join, once. Raise Conflict if there are too many tokens."""
+        self.tokens.mkdir(mode=0o700, exist_ok=True)
+        open_tokens = [each for each in self.tokens.iterdir() if self._is_valid(each, now)]
+        if len(open_tokens) >= MAX_TOKENS:
+            problem = f"{MAX_TOKENS} tokens of this run are neither used nor expired; use one, or try again later"
+            raise Conflict(problem)
+        write_atomically(self.tokens / digest, (now + lifetime).isoformat())
+
+    def has_token(self, digest: str, now: datetime) -> bool:
+        """Whether the token of that digest is neither used nor expired."""
+        return self._is_valid(self.tokens / digest, now)
+
+    def take_token(self, digest: str, now: datetime) -> bool:
+        """Use the token of that digest up. Return whether it could be used: of several callers, one can."""
+        if not self.has_token(digest, now):
+            return False
+        try:
+            (self.tokens / digest).unlink()
+        except FileNotFoundError:
+            return False
+        return True
+
+    def _is_valid(self, token: Path, now: datetime) -> bool:
+        """Also removes one that has expired."""
+        try:
+            if now < datetime.fromisoformat(read_start(token, _LONGEST_TIME).decode()):
+                return True
+        except (RunNotFound, InvalidDocument, ValueError, TypeError):
+            return False
+        token.unlink(missing_ok=True)
+        return False
 
     def asked_to_end(self) -> str | None:
         """The reason, once somebody has asked for the end; None: nobody has."""

@@ -17,6 +17,7 @@ from typing import Self
 from elastic_runtime.errors import InvalidSettings
 from elastic_runtime.marks import SPARSE, VERSION
 from elastic_runtime.run.deadline import DeadlineSpec
+from elastic_runtime.run.join import JoinSpec
 from elastic_runtime.run.observe import ObserveSpec
 
 SPEC_VERSION = 1
@@ -384,6 +385,13 @@ def check_one_of(size_plan: object, deadline: object) -> None:
         raise InvalidSettings("deadline", "there is a size_plan, too, and each sets the size", "Write one of the two")
 
 
+def check_join(join: object, mode: str) -> None:
+    """Raises InvalidSettings if workers may join a run whose world has exactly the size that is asked for."""
+    if join is not None and mode == RecoveryMode.FIXED:
+        problem = 'with recovery.mode="fixed", only the workers that are asked for can train'
+        raise InvalidSettings("workers.join", problem, 'Leave it out, or write mode="elastic"')
+
+
 def has_fixed_size(workers: WorkersSpec, recovery: RecoverySpec) -> bool:
     """Whether nobody can ask for another number of workers, and fewer do not train."""
     return recovery.mode is RecoveryMode.FIXED and workers.minimum == workers.maximum
@@ -431,6 +439,8 @@ class RunSpec:
     """Beside the workers, where these are pods."""
     restart: RestartSpec = field(default_factory=RestartSpec)
     """Settings of engines that restart their ranks: :data:`RESTARTING`."""
+    join: JoinSpec | None = field(default=None, metadata=SPARSE)
+    """Where machines may join by hand. None: they may not."""
     secrets: tuple[str, ...] = field(default=(), metadata=SPARSE)
     """Secrets of the run besides those in :attr:`environment`. Both are plain text here, and are hidden in all texts of
     the run that are shown."""
@@ -454,6 +464,7 @@ class RunSpec:
         if self.size_plan:
             self.size_plan.check(self.workers)
         check_one_of(self.size_plan, self.deadline)
+        check_join(self.join, self.recovery.mode)
         if self.observe.saves and self.checkpoint is None:
             problem = "its files are kept beside the checkpoints, and no checkpoint store is set"
             raise InvalidSettings("observe", problem, 'Write checkpoint_uri="s3://bucket/runs"')

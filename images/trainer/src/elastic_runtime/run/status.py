@@ -105,6 +105,8 @@ class EventKind(StrEnum):
     """Somebody asked for another number of workers, or the deadline did."""
     SCALED = "scaled"
     """A new world trains; ``world_size`` tells how large."""
+    JOINED = "joined"
+    """A worker has joined by hand."""
     NOTICE = "notice"
     """A worker will be taken."""
     LEFT = "left"

@@ -27,6 +27,7 @@ from elastic_runtime.launcher.decision.facts import (
     ReleaseWorker,
     StepDown,
 )
+from elastic_runtime.launcher.decision.joined import joined_ranks, wanted_with_joined
 from elastic_runtime.launcher.decision.leaving import ranks_due, staying
 from elastic_runtime.launcher.decision.pausing import pause, paused_phase
 from elastic_runtime.launcher.decision.silence import confirmed, silent
@@ -86,6 +87,8 @@ def choose_ranks(facts: Facts, settings: DecisionSettings, now: float) -> tuple[
 
     Where ranks are restarted for each world, nobody stays who has no more time than a checkpoint takes: if fewer than
     the minimum remain, all write one and end.
+
+    Of the workers that the place has, as many train as are asked for; those that joined by hand train besides.
     """
     due, late = ranks_due(facts, settings, now), staying(facts, settings, now)
     listed, holders = (facts.session.listed, facts.session.holders or ()) if facts.session else ((), ())
@@ -96,8 +99,11 @@ def choose_ranks(facts: Facts, settings: DecisionSettings, now: float) -> tuple[
         for index, (worker, slot) in enumerate((worker, slot) for worker in facts.workers for slot in worker.slots)
         if worker.ready and (slot.usable_at <= now or slot.rank_id in order)
     ]
-    most, least = facts.wanted * settings.workers.slots, minimum_ranks(facts, settings)
-    lasting = [each for each in sorted(candidates) if not each[0]][:most]
+    slots, least, joined = settings.workers.slots, minimum_ranks(facts, settings), joined_ranks(facts)
+    most = wanted_with_joined(facts, settings.workers) * slots
+    present = [each for each in sorted(candidates) if not each[0]]
+    own = [each for each in present if each[2] not in joined][: facts.wanted * slots]
+    lasting = sorted([*own, *(each for each in present if each[2] in joined)])[:most]
     noticed = [each for each in sorted(candidates) if each[0] and each[2] in order and each[2] not in due]
     last = [each for each in noticed if each[2] in late][: most - len(lasting)]
     going = [each for each in noticed if each not in last]
@@ -333,7 +339,7 @@ def _form(facts: Facts, clocks: Clocks, settings: DecisionSettings, now: float) 
 
 def _begin(facts: Facts, wish: ListRanks, clocks: Clocks, settings: DecisionSettings, now: float) -> Decision:
     """With all who are wanted, or after a while with fewer."""
-    here, wanted = len(wish.ranks), facts.wanted * settings.workers.slots
+    here, wanted = len(wish.ranks), wanted_with_joined(facts, settings.workers) * settings.workers.slots
     waited = clocks.gathering_since is not None and now - clocks.gathering_since >= settings.timing.gather
     if here >= wish.minimum and (waited or here >= wanted):
         actions = (OpenSession(wish.ranks, wish.minimum),)
@@ -360,7 +366,8 @@ def _fill(facts: Facts, session: SessionFact, wish: ListRanks) -> Decision:
 def _hold(facts: Facts, session: SessionFact) -> Decision | None:
     """Whether workers are asked for whose ranks could not join the world."""
     members = set(session.static)
-    here = sum(1 for worker in facts.workers if members.intersection(slot.rank_id for slot in worker.slots))
+    own = [worker for worker in facts.workers if not worker.joined]
+    here = sum(1 for worker in own if members.intersection(slot.rank_id for slot in worker.slots))
     if not members or facts.wanted <= here:
         return None
     words = f"{len(members)} ranks train without an elastic state, so {facts.wanted} workers are too many"

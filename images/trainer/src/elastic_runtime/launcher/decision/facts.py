@@ -43,6 +43,8 @@ class WorkerFact:
     """When the time of its notice is over; None: there is none, or its end is not known."""
     punctual: bool = False
     """It is there until then: see :attr:`.ReclaimNotice.punctual`."""
+    joined: bool = False
+    """By hand: the place neither starts nor replaces it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,7 +221,7 @@ class Facts:
     """How things stand at one moment; how long they have stood so is in :class:`Clocks`."""
 
     wanted: int
-    """Workers asked for."""
+    """Workers asked for, without those that join by hand."""
     workers: tuple[WorkerFact, ...]
     """In the order of their arrival."""
     session: SessionFact | None = None

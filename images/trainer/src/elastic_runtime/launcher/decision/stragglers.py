@@ -183,7 +183,7 @@ def _is_changing(facts: Facts) -> bool:
     """Whether another size, a pause or the end is on its way."""
     leaving = any(each.leaving for each in facts.workers)
     ends = facts.pause is not None or facts.ending is not None or facts.ended is not None
-    return leaving or ends or len(facts.workers) != facts.wanted
+    return leaving or ends or sum(not each.joined for each in facts.workers) != facts.wanted
 
 
 def _obstacle(known: StragglerFacts, facts: Facts, settings: DecisionSettings, now: float, slow: int) -> str:

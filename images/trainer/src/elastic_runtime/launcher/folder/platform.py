@@ -94,7 +94,7 @@ class FolderPlatform(Platform):
         self._on_change = on_change
         with contextlib.suppress(OSError):  # Before the first worker: the run may be paused.
             self._read()
-        self._workers.open(f"{self.address}:{port}")
+        self._workers.open(f"[{self.address}]:{port}" if ":" in self.address else f"{self.address}:{port}")
         self._watching = asyncio.create_task(self._watch())
 
     @override

@@ -8,6 +8,7 @@ from elastic_runtime.run.rundir import RunDir
 from elastic_runtime.run.spec import RunSpec
 
 ADDRESS = "127.0.0.1"
+"""On which the launcher and its ranks listen, unless machines may join by hand."""
 
 
 class LocalPlatform(FolderPlatform):
@@ -19,4 +20,5 @@ class LocalPlatform(FolderPlatform):
     """
 
     def __init__(self, folder: RunDir, spec: RunSpec) -> None:
-        super().__init__(folder, spec, LocalWorkers(folder, spec), ADDRESS)
+        address = spec.join.address if spec.join else ADDRESS
+        super().__init__(folder, spec, LocalWorkers(folder, spec), address)

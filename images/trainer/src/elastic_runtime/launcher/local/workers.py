@@ -105,8 +105,9 @@ class LocalWorkers(FolderWorkers):
     @override
     def end(self, worker: str, /) -> str:
         """Kill an agent, with whatever it runs: the kernel ends its ranks with it, also those that are stopped."""
-        if agent := self._agents.get(worker):
-            self._signal(agent, signal.SIGKILL)
+        if (agent := self._agents.get(worker)) is None:
+            return "what is left of it on its machine stays"
+        self._signal(agent, signal.SIGKILL)
         return "its processes are killed, and another worker starts"
 
     @override
@@ -179,12 +180,13 @@ class LocalWorkers(FolderWorkers):
 
     def _command(self, name: str) -> list[str]:
         named = self._spec.recovery.notices
+        where = ("--address", self._spec.join.address) if self._spec.join else ("--interface", _loopback())
         scratch = ("--scratch", str(self._folder.scratch)) if self._folder.scratch.exists() else ()
         return [
             *(sys.executable, "-m", "elastic_runtime.agent", "--worker", name),
             *("--launcher", self._address, "--tls", str(self._folder.tls)),
             *("--slots", str(self._spec.workers.slots), "--grace", str(self._spec.timing.leave_grace)),
-            *("--notice-file", str(self._notice(name)), "--interface", _loopback(), *scratch),
+            *("--notice-file", str(self._notice(name)), *where, *scratch),
             # Nobody searches for a cloud's service from this machine, which may be anybody's desk.
             *("--metadata", NoticeService.NONE if named is NoticeService.AUTO else named),
         ]

@@ -13,6 +13,7 @@ from elastic_runtime.engines.exits import describe
 from elastic_runtime.errors import FailureKind, InvalidDocument
 from elastic_runtime.kubernetes.quantities import quantity_of
 from elastic_runtime.launcher.decision.facts import PauseFact
+from elastic_runtime.launcher.decision.joined import total_wanted
 from elastic_runtime.launcher.decision.sizing import SizeWish
 from elastic_runtime.launcher.record.failures import Failures
 from elastic_runtime.launcher.record.figures import Figures
@@ -490,7 +491,9 @@ class RunRecord:
         standing, lost = self._standing, self._lost.told(now)
         slots = self._spec.workers.slots
         later = [(begin, workers * slots) for begin, workers in planned]
-        sizes = Sizes(standing.world_size, wanted * slots, later, leaving_ranks(here, ranks))
+        joined = sum(1 for worker in here if worker.joined and worker.deadline is None)
+        aim = total_wanted(wanted, joined, self._spec.workers) * slots
+        sizes = Sizes(standing.world_size, aim, later, leaving_ranks(here, ranks))
         self.time_left = self._progress.told(standing.step, standing.phase, sizes, lost, now)
         usage = self._machine_time.usage(here, now)
         self.worker_seconds = sum(each.seconds for each in usage)

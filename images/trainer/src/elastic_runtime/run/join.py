@@ -1,0 +1,116 @@
+"""Workers that join a run by hand, from machines that its place does not start: where they connect, and their tokens.
+
+A token holds what its bearer needs before it trusts anybody: a digest of the launcher's certificate, by which the
+launcher is recognized, and a secret, which the launcher keeps as a digest alone.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import ipaddress
+import secrets
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Self
+
+from elastic_runtime.errors import InvalidSettings
+
+JOIN_PORT = 7443
+"""By default."""
+TOKEN_LIFETIME = timedelta(hours=1)
+"""By default."""
+LONGEST_LIFETIME = timedelta(days=7)
+MAX_TOKENS = 100
+"""Tokens of a run that are neither used nor expired."""
+BY_NAME = ("horovod", "horovodrun")
+"""Engines some of whose connections use the address that a machine's own name resolves to."""
+HOW_TO_NAME = "Horovod connects to that address, too: write a line with the right one and that name into its /etc/hosts"
+_BYTES = 32
+"""Of each part of a token."""
+_PREFIX = "join-"
+_JOINED = "joined-"
+
+
+@dataclass(frozen=True, slots=True)
+class JoinSpec:
+    """Where machines connect that join by hand."""
+
+    address: str
+    """IP address of the launcher's machine, on which launcher and ranks listen."""
+    port: int = JOIN_PORT
+
+    def __post_init__(self) -> None:
+        try:
+            address = ipaddress.ip_address(self.address)
+        except ValueError:
+            address = None
+        if address is None or address.is_unspecified or address.is_multicast or str(address) != self.address:
+            problem = f"{self.address!r} is not the IP address of one machine"
+            remedy = "Write the address by which the other machines reach this one, as in 10.0.0.5"
+            raise InvalidSettings("workers.join.address", problem, remedy)
+        if not 1024 <= self.port <= 65535:
+            problem = f"{self.port} is not a port that a program without rights can have"
+            raise InvalidSettings("workers.join.port", problem, "Write 1024 to 65535")
+
+    @property
+    def at(self) -> str:
+        """Return ``HOST:PORT``."""
+        return f"[{self.address}]:{self.port}" if ":" in self.address else f"{self.address}:{self.port}"
+
+
+def joined_name(number: int) -> str:
+    """Return the name of the worker that joined as that one, from 1 on."""
+    return f"{_JOINED}{number}"
+
+
+def is_joined(worker: str) -> bool:
+    """Whether a worker of that name joined by hand. No place calls its own workers so."""
+    return worker.startswith(_JOINED)
+
+
+@dataclass(frozen=True, slots=True)
+class JoinToken:
+    """Permission for one machine to join one run, once."""
+
+    pin: bytes
+    """SHA-256 of the launcher's certificate."""
+    secret: bytes = field(repr=False)
+
+    @classmethod
+    def create(cls, pin: bytes) -> Self:
+        """Return a new token for the run whose launcher has that certificate."""
+        return cls(pin, secrets.token_bytes(_BYTES))
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Raises InvalidSettings, without the text, for what is not a token."""
+        try:
+            plain = base64.urlsafe_b64decode(text.removeprefix(_PREFIX)) if text.startswith(_PREFIX) else b""
+        except (ValueError, binascii.Error):
+            plain = b""
+        token = cls(plain[:_BYTES], plain[_BYTES:])
+        if len(plain) != 2 * _BYTES or token.text() != text:
+            remedy = "Write all of what elastic-training token RUN has printed"
+            raise InvalidSettings("--token", "it is not a token of a run", remedy)
+        return token
+
+    def text(self) -> str:
+        """Return what a person passes on. Secret."""
+        return _PREFIX + base64.urlsafe_b64encode(self.pin + self.secret).decode()
+
+    @property
+    def digest(self) -> str:
+        """Name under which the run knows it. Not secret."""
+        return digest_of(self.secret.hex())
+
+
+def digest_of(secret: str) -> str:
+    """Return the digest of a secret as a request to join has it, which may be any text."""
+    return hashlib.sha256(secret.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def pin_of(certificate: bytes) -> bytes:
+    """Return the digest by which a launcher's certificate is recognized, given as DER."""
+    return hashlib.sha256(certificate).digest()
