@@ -29,6 +29,7 @@ from elastic_runtime.clock import utc_now
 from elastic_runtime.errors import ClusterUnavailable, Conflict, InvalidSettings, OwnershipLost, RunNotFound
 from elastic_runtime.printable import printable
 from elastic_runtime.retry import within
+from elastic_runtime.run.join import TOKEN_LIFETIME
 from elastic_runtime.run.spec import RunSpec
 from elastic_runtime.run.status import Status
 from elastic_training.clusters.claiming import BeforeTakeover, Claiming
@@ -216,6 +217,24 @@ class Cluster:
         if not await self._place.reclaim(found, worker, grace):
             raise _no_worker(found, worker, ())
         return utc_now() + grace
+
+    async def join_token(self, ref: RunRef, lifetime: timedelta = TOKEN_LIFETIME) -> str:
+        """Return a new token with which a machine may join the run, once. Secret.
+
+        Args:
+            ref: of the run.
+            lifetime: after which it is not valid any more.
+
+        Raises:
+            InvalidSettings: machines may not join this run.
+            Conflict: its launcher does not listen, or there are too many tokens.
+            RunNotFound: no such run.
+        """
+        found = await self._read(ref)
+        if found.spec.join is None:
+            problem = f"machines may not join the run {ref.name}"
+            raise InvalidSettings("workers.join", problem, 'Write workers=Workers(join=Join("10.0.0.5")) in its task')
+        return await self._place.join_token(found, lifetime)
 
     async def dump_stacks(self, ref: RunRef) -> None:
         """Have each rank write into the run's log where it stands, soon; for a stalled run. Raises RunNotFound."""

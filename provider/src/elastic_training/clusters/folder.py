@@ -41,6 +41,7 @@ from elastic_runtime.errors import (
 )
 from elastic_runtime.printable import printable
 from elastic_runtime.run.headline import headline
+from elastic_runtime.run.join import JoinToken, is_joined
 from elastic_runtime.run.reading import last_line, open_file, read_bytes
 from elastic_runtime.run.rundir import ReclaimNotice, RunDir
 from elastic_runtime.run.spec import RunSpec
@@ -428,7 +429,21 @@ class FolderPlace(PolledPlace):
 
     @override
     @in_thread
+    def join_token(self, found: RunDocument, lifetime: timedelta) -> str:
+        run = self._opened(found.ref.name)
+        try:
+            token = JoinToken.create(run.launcher_pin())
+            run.offer_token(token.digest, utc_now(), lifetime)
+        except (RunNotFound, OSError):
+            raise Conflict(f"no launcher of the run {found.ref.name} listens now; try again") from None
+        return token.text()
+
+    @override
+    @in_thread
     def reclaim(self, found: RunDocument, worker: str, grace: timedelta) -> bool:
+        if is_joined(worker):
+            problem = f"{worker} joined by hand, from another machine"
+            raise InvalidSettings("worker", problem, "End its elastic-join there, with SIGTERM or Ctrl-C")
         notice = ReclaimNotice(source="drill", deadline=utc_now() + grace)
         self._opened(found.ref.name).write_notice(worker, notice)
         return True

@@ -155,6 +155,15 @@ class Place(ABC):
     async def reclaim(self, found: RunDocument, worker: str, grace: timedelta) -> bool:
         """Send a worker the notice that it will be taken after that time; False when there is no such worker."""
 
+    async def join_token(self, found: RunDocument, lifetime: timedelta) -> str:  # noqa: ARG002  # for those that can
+        """Return a new token with which a machine may join the run, once. Secret.
+
+        Raises:
+            Conflict: not now.
+        """
+        problem = f"machines can join runs of this machine only, and this run is {self.where}"
+        raise InvalidSettings("workers.join", problem, 'Write cluster="local"')
+
 
 class PolledPlace(Place):
     """A place in which nothing says that something has happened, so that a watch looks again and again."""

@@ -16,7 +16,7 @@ from elastic_runtime.clock import utc_now
 from elastic_runtime.errors import InvalidSettings
 from elastic_runtime.run.deadline import DeadlineSpec
 from elastic_runtime.run.shipment import pack
-from elastic_runtime.run.spec import RunSpec, check_hostfile, check_one_of, has_fixed_size
+from elastic_runtime.run.spec import RunSpec, check_hostfile, check_join, check_one_of, has_fixed_size
 from elastic_runtime.slurm.jobs import SlurmSpec
 from elastic_training.airflow.versions import folder_of
 from elastic_training.clusters.cluster import Cluster
@@ -128,6 +128,8 @@ class TrainingArguments(ReportsLineage):
             self.workers = self._workers()
         if not is_template(self.recovery):
             self.recovery = self._recovery()
+            if isinstance(self.workers, Workers) and not is_template(self.workers.join):
+                check_join(self.workers.join or None, self.recovery.mode)
         self._check_pods()
         if not is_template(self.checkpoints):
             self.checkpoints = self._checkpoints()
@@ -232,14 +234,21 @@ class TrainingArguments(ReportsLineage):
                 remedy = 'Write cluster="CONNECTION", of a connection of type kubernetes or elastic_training'
                 raise InvalidSettings(name, problem, f"{remedy}, or leave it out")
         if self.cluster == LOCAL and self.slurm is not None:
-            problem, remedy = (
-                'it is about jobs, and with cluster="local" there are none',
-                'Write cluster="slurm:/FOLDER"',
-            )
-            raise InvalidSettings("slurm", problem, remedy)
+            problem = 'it is about jobs, and with cluster="local" there are none'
+            raise InvalidSettings("slurm", problem, 'Write cluster="slurm:/FOLDER", or leave it out')
         if isinstance(self.recovery, Recovery):
             self._check_growth(self.recovery)
         self.jupyter = jupyter_of(self.jupyter, pods=is_template(self.cluster) or has_pods(self.cluster))
+        if not is_template(self.cluster):
+            self._check_join(self.cluster)
+
+    def _check_join(self, cluster: str) -> None:
+        """Other launchers do not listen for machines, and some do not have the key that signs certificates."""
+        if cluster == LOCAL:
+            return
+        if isinstance(self.workers, Workers) and self.workers.join and not is_template(self.workers.join):
+            problem = f"machines can join runs of this machine only, and cluster is {cluster!r}"
+            raise InvalidSettings("workers.join", problem, 'Leave it out, or write cluster="local"')
 
     @all_known()
     def spec(self, name: str, folder: str | None = None, *, start_over: bool = False) -> RunSpec:
@@ -289,6 +298,7 @@ class TrainingArguments(ReportsLineage):
             observe=observe,
             hostfile=self.hostfile or None,
             jupyter=jupyter.spec() if jupyter else None,
+            join=self._workers().join_spec(),
             engine=self.engine,
             secrets=self._further_secrets(),
         )
@@ -353,6 +363,7 @@ class TrainingArguments(ReportsLineage):
                 self.checkpoint_uri = said.checkpoint_uri
                 self.checkpoint_conn_id = self.checkpoint_conn_id or said.checkpoint_conn_id
         self.jupyter = jupyter_of(self.jupyter, pods=has_pods(name))
+        self._check_join(name)
         pods = self.pods.of_run(self._workers(), self.image) if has_pods(name) else None
         jobs: Pods | SlurmSpec | None = self._jobs(said) if name.startswith(f"{SLURM}:") else pods
         if pods is not None and not pods.image:

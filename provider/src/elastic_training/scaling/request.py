@@ -16,6 +16,7 @@ from typing import Any
 from elastic_runtime.clock import utc_now
 from elastic_runtime.documents import time_to_text
 from elastic_runtime.errors import ElasticError, InvalidSettings, PermanentError, RetryableError, RunNotFound
+from elastic_runtime.run.join import is_joined
 from elastic_runtime.run.spec import RunSpec
 from elastic_runtime.run.status import MAX_METRIC_NAME, EventKind, Phase, Status
 from elastic_training.clusters.cluster import Cluster
@@ -170,7 +171,9 @@ def judge(status: Status, asked: SizeRequest, slots: int, present: int, release:
     if present != wanted:
         return Verdict(ScaleState.OVERRULED, f"{wanted} workers were asked for, and since then {present}")
     ranks = wanted * slots
-    there = status.phase is Phase.RUNNING and status.target_size == wanted and status.world_size == ranks
+    joined = sum(len(each.ranks) for each in status.workers if is_joined(each.name))
+    enough = status.world_size - joined <= ranks <= status.world_size
+    there = status.phase is Phase.RUNNING and status.target_size == wanted and enough
     staying = [each.name for each in status.workers if each.name in release and not each.state.gone]
     text = f"{status.world_size} of {ranks} ranks train, phase {status.phase}"
     if staying:

@@ -13,12 +13,13 @@ from elastic_training.settings.pods import Pods, PodShape, SecretRef, Volume
 from elastic_training.settings.recovery import Checkpoints, Recovery, Restart
 from elastic_training.settings.size_plan import SizePlan, SizeWindow
 from elastic_training.settings.slurm import Slurm
-from elastic_training.settings.workers import Workers
+from elastic_training.settings.workers import Join, Workers
 
 __all__ = [
     "Checkpoints",
     "Deadline",
     "Horovod",
+    "Join",
     "Jupyter",
     "Observe",
     "PodShape",

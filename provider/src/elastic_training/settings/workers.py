@@ -2,17 +2,37 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 from elastic_runtime.errors import InvalidSettings
+from elastic_runtime.run.join import JOIN_PORT, JoinSpec
 from elastic_runtime.run.spec import WorkersSpec
 from elastic_training import kubernetes_syntax as syntax
 from elastic_training.settings.machines import machine
 from elastic_training.settings.templating import Settings, all_known, is_template
-from elastic_training.settings.values import BoolOrTemplate, IntOrTemplate, parse_bool, whole_number
+from elastic_training.settings.values import BoolOrTemplate, IntOrTemplate, parse_bool, settings_of, whole_number
 
 _GPU_RESOURCE = "nvidia.com/gpu"
+
+
+@dataclass(frozen=True, slots=True)
+class Join(Settings):
+    """Where other machines join a run of this machine by hand, with a token of ``elastic-training token RUN``."""
+
+    address: str | Any = ""
+    """IP address by which they reach this machine. Launcher and ranks listen on it."""
+    port: IntOrTemplate = JOIN_PORT
+    """Of the launcher. Two runs on one machine need two."""
+
+    def __post_init__(self) -> None:
+        self.known(address="127.0.0.1").spec()
+
+    @all_known()
+    def spec(self) -> JoinSpec:
+        """Return the launcher's specification. Raise InvalidSettings, also for rendered values."""
+        return JoinSpec(str(self.address), whole_number("workers.join.port", self.port, least=0))
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +71,21 @@ class Workers(Settings):
     spot: BoolOrTemplate = False
     """Whether workers run only on nodes that the cloud may reclaim, and the launcher on none of them. In pods only."""
 
+    join: Join | Mapping[str, Any] | Any | None = None
+    """Lets other machines join by hand. On this machine only, and not with ``mode="fixed"``."""
+
     def __post_init__(self) -> None:
         self.known().spec()
+        if self.join and not is_template(self.join):
+            self._join()
+
+    @all_known()
+    def join_spec(self) -> JoinSpec | None:
+        """Return where machines may join. None: they may not. Raise InvalidSettings, also for rendered values."""
+        return self._join().spec() if self.join else None
+
+    def _join(self) -> Join:
+        return settings_of(Join, "workers.join", self.join, 'Join("10.0.0.5")')
 
     def equipped(self) -> Workers:
         """Return the settings with the values that ``machine`` implies. Raise InvalidSettings."""

@@ -12,7 +12,9 @@ from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
+from elastic_runtime.clock import utc_now
 from elastic_runtime.errors import Conflict, InvalidSettings
+from elastic_runtime.run.join import is_joined
 from elastic_runtime.run.status import Status, WorkerStatus
 from elastic_runtime.run.status_failure import without_quotes
 from elastic_training.clusters.cluster import Cluster
@@ -82,10 +84,8 @@ def _of_a_run(places: list[str], arguments: Namespace) -> int:
             run(scale(chosen, arguments.workers))
         case "resume":
             run(resume(chosen, arguments.workers))
-        case "notice":
-            run(notice(chosen, arguments.worker, arguments.seconds))
-        case "stacks":
-            run(stacks(chosen))
+        case "notice" | "token" | "stacks":
+            run(_of_its_workers(chosen, arguments))
         case "logs":
             run(print_log(chosen, run(hiding(chosen)), follow=arguments.follow, last=arguments.lines))
         case "exec":
@@ -98,6 +98,16 @@ def _of_a_run(places: list[str], arguments: Namespace) -> int:
         case "end":
             return _end(chosen, arguments.yes)
     return DONE
+
+
+async def _of_its_workers(chosen: Chosen, arguments: Namespace) -> None:
+    match arguments.command:
+        case "notice":
+            await notice(chosen, arguments.worker, arguments.seconds)
+        case "token":
+            await token(chosen, timedelta(minutes=arguments.minutes))
+        case _:
+            await stacks(chosen)
 
 
 def _end(chosen: Chosen, sure: bool) -> int:
@@ -159,6 +169,22 @@ async def notice(chosen: Chosen, worker: str, seconds: float) -> None:
     print_line(f"run {chosen.ref.name}: sent {worker} a notice for {deadline:%H:%M:%S}Z")
 
 
+async def token(chosen: Chosen, lifetime: timedelta) -> None:
+    """Print the command by which a machine joins the run, to standard output alone: it holds a secret.
+
+    Raises:
+        InvalidSettings: machines may not join this run.
+        Conflict: the run is over, or its launcher does not listen.
+    """
+    await _check_alive(chosen)
+    join = (await chosen.cluster.spec(chosen.ref)).join
+    made = await chosen.cluster.join_token(chosen.ref, lifetime)
+    assert join is not None  # or there would be no token
+    print_line(f"elastic-join {chosen.ref.name} --at {join.at} --token {made}")
+    until = utc_now() + lifetime
+    print_error(f"on one machine, until {until:%Y-%m-%d %H:%M:%S}Z; its elastic-runtime must be of the run's version")
+
+
 async def stacks(chosen: Chosen) -> None:
     """Have each rank write into the run's log where it stands. Raises Conflict when the run is over."""
     await _check_alive(chosen)
@@ -217,6 +243,9 @@ def enter(cluster: Cluster, status: Status, name: str | None, run_it: bool) -> i
         InvalidSettings: the run has no such worker, or there is nothing that could be run here.
     """
     worker = _worker(status, name)
+    if is_joined(worker.name):
+        problem = f"{worker.name} joined by hand, and runs on the machine {worker.node}"
+        raise InvalidSettings("WORKER", problem, "Open a shell there as you usually do")
     words = cluster.shell_in(worker.name)
     if not words:
         pids = ", ".join(map(str, worker.pids)) or "not known"

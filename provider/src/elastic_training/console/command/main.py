@@ -6,8 +6,10 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
+from datetime import timedelta
 
 from elastic_runtime.errors import ElasticError
+from elastic_runtime.run.join import LONGEST_LIFETIME
 from elastic_runtime.run.status import Phase
 from elastic_training.console.command.exit_status import INTERRUPTED, REFUSED
 from elastic_training.console.command.numbers import number_of, whole_number_of
@@ -28,6 +30,8 @@ def main(words: Sequence[str] | None = None) -> int:
         130: Ctrl-C.
     """
     arguments = parser().parse_args(words)
+    if arguments.command == "join":  # Which needs no Airflow, and stays for long.
+        os.execv(sys.executable, (sys.executable, "-m", "elastic_runtime.agent.join", *arguments.words))  # noqa: S606
     try:
         return _carried_out(arguments)
     except KeyboardInterrupt:  # Also while Airflow is imported, which takes seconds.
@@ -76,6 +80,10 @@ def parser() -> argparse.ArgumentParser:
     notice = _command(commands, "notice", "send a worker a preemption notice, as a cloud would: a drill")
     notice.add_argument("worker")
     notice.add_argument("--seconds", type=_seconds, default=30.0, help="until then (default: 30)")
+    token = _command(commands, "token", "print the command by which another machine joins a run as a worker, once")
+    token.add_argument("--minutes", type=_minutes, default=60.0, help="until the token expires (default: 60)")
+    join = commands.add_parser("join", help="have this machine join a run, as elastic-join does", add_help=False)
+    join.add_argument("words", nargs=argparse.REMAINDER)
     _command(commands, "stacks", "have each rank write into the run's log where it stands, as of a stalled run")
     shell = _command(commands, "exec", "print the command that opens a shell where a worker's ranks run")
     shell.add_argument("worker", nargs="?", help="default: that of rank 0")
@@ -123,6 +131,10 @@ def _lines(word: str) -> int:
 
 def _days(word: str) -> float:
     return number_of("days", word, _MOST_DAYS)
+
+
+def _minutes(word: str) -> float:
+    return number_of("minutes", word, LONGEST_LIFETIME / timedelta(minutes=1))
 
 
 def _seconds(word: str) -> float:

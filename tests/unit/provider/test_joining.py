@@ -1,0 +1,178 @@
+"""Machines that join by hand: from the DAG file to the token that a person passes on."""
+
+from __future__ import annotations
+
+import os
+import ssl
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from elastic_runtime.clock import utc_now
+from elastic_runtime.documents import from_json, to_json
+from elastic_runtime.errors import Conflict, InvalidDocument, InvalidSettings
+from elastic_runtime.net import certificates
+from elastic_runtime.run.join import JoinSpec, JoinToken, pin_of
+from elastic_runtime.run.rundir import RunDir
+from elastic_runtime.run.spec import RunSpec, WorkersSpec
+from elastic_runtime.run.status import Phase, Status, WorkerState, WorkerStatus
+from elastic_training.clusters.document import SizeRequest
+from elastic_training.clusters.fake import FakeCluster
+from elastic_training.clusters.local import LocalCluster
+from elastic_training.clusters.registry import substituted
+from elastic_training.clusters.types import RunRef
+from elastic_training.concurrency.bridge import run
+from elastic_training.console.command.main import main
+from elastic_training.identity.ownership import Owner
+from elastic_training.operators.elastic_horovod import ElasticHorovodOperator
+from elastic_training.scaling.request import ScaleState, judge
+from elastic_training.settings import Join, Recovery, Workers
+
+NOON = datetime(2026, 1, 2, 12, tzinfo=UTC)
+OWNER = Owner("nightly", "scheduled__1", "train", -1, 1, "nonce").text()
+JOIN = JoinSpec("10.0.0.5", 7500)
+
+
+def operator(**arguments: Any) -> ElasticHorovodOperator:
+    return ElasticHorovodOperator(**{"task_id": "train", "command": ["python", "train.py"], **arguments})
+
+
+@pytest.mark.parametrize(
+    ("make", "field"),
+    [
+        (Join, "workers.join.address"),
+        (lambda: Join("0.0.0.0:7443"), "workers.join.address"),
+        (lambda: Join("10.0.0.5", port=80), "workers.join.port"),
+        (lambda: Join("10.0.0.5", port="many"), "workers.join.port"),
+        (lambda: Workers(join=True), "workers.join"),
+        (lambda: operator(workers={"join": {"adress": "10.0.0.5"}}), "workers.join.adress"),
+        (lambda: operator(workers={"join": {"address": "10.0.0.5"}}, cluster="training"), "workers.join"),
+        (lambda: operator(workers={"join": {"address": "10.0.0.5"}}, cluster="slurm:gpu"), "workers.join"),
+        (lambda: operator(workers=Workers(join=Join("10.0.0.5")), recovery=Recovery(mode="fixed")), "workers.join"),
+    ],
+)
+def test_what_cannot_work_is_refused_at_parse(make: Callable[[], Any], field: str) -> None:
+    with pytest.raises(InvalidSettings) as refused:
+        make()
+    assert refused.value.field == field
+
+
+def test_reaches_the_launcher_and_no_other_one() -> None:
+    given = {"min": 1, "join": {"address": "10.0.0.5", "port": "7500"}}
+    spec = operator(workers=given).spec("run")
+    assert spec.join == JOIN
+    assert from_json(RunSpec, to_json(spec)) == spec
+    assert operator(workers={"min": 1}).spec("run").join is None
+    assert '"join"' not in to_json(operator(workers={"min": 1}).spec("run"))
+
+
+def test_an_address_that_is_known_late_is_checked_then() -> None:
+    task = operator(workers=Workers(join=Join("{{ params.address }}")), cluster="{{ params.where }}")
+    task.workers = replace(task.workers, join=Join("10.0.0.5"))
+    task.cluster = "training"
+    with pytest.raises(InvalidSettings, match="runs of this machine only"):
+        task.creating_cluster()
+
+
+class TestTokens:
+    @pytest.fixture
+    def cluster(self, tmp_path: Path) -> Iterator[LocalCluster]:
+        (root := tmp_path / "runs").mkdir(mode=0o700)
+        (root / "script").write_text("train")
+        python = tmp_path / "python"
+        python.write_text(f'#!/bin/sh\nexec {sys.executable} {Path(__file__).with_name("stub_launcher.py")} "$@"\n')
+        python.chmod(0o700)
+        cluster = LocalCluster(root, str(python), poll=0.01)
+        yield cluster
+        (root / "finish").touch()
+        for each in run(cluster.list()):
+            run(cluster.delete(each.ref, OWNER))
+
+    def claim(self, cluster: LocalCluster | FakeCluster, join: JoinSpec | None = JOIN) -> RunRef:
+        spec = RunSpec("nightly-train", "uid", ("python", "train.py"), WorkersSpec(1, 2, 4), join=join)
+        return run(cluster.claim(spec, OWNER)).ref
+
+    def test_is_for_the_launcher_that_listens_and_for_its_time(self, cluster: LocalCluster, tmp_path: Path) -> None:
+        ref, folder = self.claim(cluster), RunDir(tmp_path / "runs" / "nightly-train")
+        with pytest.raises(Conflict, match="no launcher of the run nightly-train listens now"):
+            run(cluster.join_token(ref))
+        certificates.create(folder.tls)
+        token = JoinToken.parse(run(cluster.join_token(ref, timedelta(minutes=5))))
+        certificate = folder.tls / "launcher.crt"
+        assert token.pin == pin_of(ssl.PEM_cert_to_DER_cert(certificate.read_text()))
+        assert folder.has_token(token.digest, utc_now())
+        assert not folder.has_token(token.digest, utc_now() + timedelta(minutes=5))
+        certificate.unlink()
+        os.mkfifo(certificate)
+        with pytest.raises(InvalidDocument, match="not a regular file"):
+            run(cluster.join_token(ref))
+
+    def test_the_command_prints_what_the_other_machine_runs(
+        self, cluster: LocalCluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        self.claim(cluster)
+        certificates.create(tmp_path / "runs" / "nightly-train" / "tls")
+        with substituted("local", cluster):
+            assert main(["token", "nightly", "--minutes", "5"]) == 0
+        printed = capsys.readouterr()
+        *words, token = printed.out.split()
+        assert words == ["elastic-join", "nightly-train", "--at", "10.0.0.5:7500", "--token"]
+        assert JoinToken.parse(token).secret.hex() not in printed.err
+        assert "on one machine, until " in printed.err
+
+    def test_the_same_words_join_from_airflows_environment(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        executed: list[tuple[str, ...]] = []
+        monkeypatch.setattr(os, "execv", lambda _program, words: executed.append(words))
+        words = ("nightly-train", "--at", "10.0.0.5:7500", "--token", "join-x", "--address", "10.0.0.7")
+        main(["join", *words])
+        assert executed == [(sys.executable, "-m", "elastic_runtime.agent.join", *words)]
+
+    def test_a_run_that_does_not_let_machines_join_has_none(
+        self, cluster: LocalCluster, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        self.claim(cluster, None)
+        with substituted("local", cluster):
+            assert main(["token", "nightly-train"]) == 1
+        assert "machines may not join the run nightly-train" in capsys.readouterr().err
+
+    def test_a_place_of_pods_has_none(self) -> None:
+        cluster = FakeCluster()
+        with pytest.raises(InvalidSettings, match="runs of this machine only"):
+            run(cluster.join_token(self.claim(cluster)))
+
+    def test_a_worker_that_joined_is_sent_no_notice_that_it_would_not_read(
+        self, cluster: LocalCluster, tmp_path: Path
+    ) -> None:
+        ref, folder = self.claim(cluster), RunDir(tmp_path / "runs" / "nightly-train")
+        while (status := folder.read_status()) is None:
+            pass
+        folder.write_status(replace(status, workers=(worker("joined-1", 0),)))
+        with pytest.raises(InvalidSettings, match="joined by hand, from another machine"):
+            run(cluster.reclaim(ref, "joined-1", timedelta(seconds=30)))
+
+
+def worker(name: str, *ranks: int) -> WorkerStatus:
+    return WorkerStatus(name, "node", WorkerState.TRAINING, NOON, 1, ranks)
+
+
+@pytest.mark.parametrize(
+    ("workers", "reached"),
+    [
+        ((worker("worker-0", 0), worker("worker-1", 1), worker("joined-1", 2)), True),
+        ((worker("worker-0", 0), worker("joined-1", 1)), True),  # It takes the place of one that is missing.
+        ((worker("worker-0", 0), worker("worker-1", 1), worker("worker-2", 2), worker("joined-1", 3)), False),
+        ((worker("worker-0", 0), worker("joined-1")), False),
+        ((worker("worker-0", 0), worker("worker-1", 1)), True),
+    ],
+)
+def test_a_size_is_reached_without_those_that_joined(workers: tuple[WorkerStatus, ...], reached: bool) -> None:
+    size = sum(len(each.ranks) for each in workers)
+    status = Status("run", "uid", Phase.RUNNING, "", NOON, world_size=size, target_size=2, workers=workers)
+    asked = SizeRequest("r", workers=2)
+    verdict = judge(status, asked, 1, 2)
+    assert verdict.scaling is (ScaleState.REACHED if reached else ScaleState.WAITING)
