@@ -29,6 +29,7 @@ FRAGMENTS = [
     Fragment("docs/airflow.md", "SizeWindow(workers=8", after="assert size_plan.otherwise == 2"),
     Fragment("docs/airflow.md", "DeleteTrainingOperator", _TASKS, "assert sweep.is_teardown"),
     Fragment("docs/pausing.md", "PauseTrainingOperator", after="assert by_night.training_dag_id == 'nightly'"),
+    Fragment("docs/joining.md", "Join(", after="assert train.workers.join_spec().port == 7443"),
     Fragment("docs/configuration.md", "hook.list_runs()", reason="needs runs: tests/unit/provider/test_connection.py"),
     Fragment(
         "docs/results.md", "class Tell",
@@ -109,6 +110,7 @@ COMMANDS = [
     Commands("docs/getting-started.md", "elastic-training runs", run_by="tests/tutorial"),
     Commands("docs/getting-started.md", "pkill", run_by="tests/tutorial"),
     Commands("docs/getting-started.md", "elastic-training scale", run_by="tests/tutorial"),
+    Commands("docs/joining.md", "elastic-training token", run_by="tests/unit/provider/test_joining.py"),
     Commands("docs/gpus.md", "airflow pools set", reason="needs Airflow's database"),
     Commands("docs/gpus.md", "make image CUDA=1", reason=_MINUTES),
     Commands("docs/gpus.md", "make gpu-check", run_by="tests/gpu_steps/test_gpu_check.py"),

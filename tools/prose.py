@@ -31,6 +31,7 @@ PAGES = (
     "docs/frameworks.md",
     "docs/getting-started.md",
     "docs/gpus.md",
+    "docs/joining.md",
     "docs/kubernetes.md",
     "docs/observing.md",
     "docs/page.md",
