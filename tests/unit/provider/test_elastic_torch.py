@@ -21,8 +21,9 @@ from elastic_training.decorators.training import ElasticTorchDecoratedOperator
 from elastic_training.operators.elastic_horovod import ElasticHorovodOperator
 from elastic_training.operators.elastic_torch import ElasticTorchOperator
 from elastic_training.operators.restartable import RestartableOperator
-from elastic_training.settings import Observe, Restart, Workers
+from elastic_training.settings import Observe, Pods, Restart, Workers
 from elastic_training.settings.recovery import check_restartable
+from tests.unit.provider.manifests_bench import SPEC, objects_of, pods_of
 from tests.unit.provider.operator_bench import deferred, run_in, trying
 
 ARGUMENTS: dict[str, Any] = {
@@ -89,6 +90,11 @@ def test_a_script_is_restarted_as_its_launcher_would_start_it(
     assert (spec.engine, spec.restart) == (engine, RestartSpec("SIGUSR1", 60.0))
     assert spec.can_pause, "the state is in the script's own checkpoints"
     assert spec.timing.leave_grace > spec.restart.grace, "or a worker that is scaled in is killed first"
+    pods = Pods(image="t:1")
+    launcher, worker = pods_of(objects_of(pods, replace(spec, name=SPEC.name)))
+    assert worker["spec"]["terminationGracePeriodSeconds"] > 60, "nor by the kubelet"
+    usual = pods_of(objects_of(pods, replace(spec, name=SPEC.name, engine="torchrun")))
+    assert (launcher, worker) == usual, "pods do not differ by engine"
 
 
 @pytest.mark.parametrize(
