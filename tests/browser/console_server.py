@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import threading
 from collections.abc import Iterator
@@ -31,6 +32,7 @@ STEERED: dict[str, Any] = {
 
 AROUND = f'<iframe sandbox="allow-scripts allow-same-origin allow-forms" src="{TASK}" width=900 height=800></iframe>'
 """As Airflow 3.3 shows a page of others."""
+TIMELINE = gzip.compress(b'{"traceEvents": []}')
 KINDS = {"js": "text/javascript", "css": "text/css"}
 
 
@@ -50,7 +52,7 @@ def page_of(**changes: Any) -> dict[str, Any]:
             "report": "javascript:alert(1)",
             "log": "/log",
             "checkpoints": "s3://bucket/run",
-            "timeline": None,
+            "timeline": "timeline?dag_id=digits&run_id=manual&task_id=train&map_index=-1&try_number=2",
             "profiles": [],
         },
     } | changes
@@ -77,6 +79,8 @@ class Handler(BaseHTTPRequestHandler):
         elif "/api/" in self.path:
             self.server.asked.append(self.path)
             self.answer(json.dumps(self.server.answers[name]).encode(), "application/json")
+        elif name == "timeline":
+            self.answer(TIMELINE, "application/gzip", attachment="timeline.json.gz")
         elif name == "around":
             self.answer(AROUND.encode(), "text/html", "frame-src 'self'")
         else:
@@ -87,8 +91,10 @@ class Handler(BaseHTTPRequestHandler):
         self.server.posts.append((self.path, body, self.headers["X-Elastic-Training"]))
         self.answer(b"{}", "application/json")
 
-    def answer(self, body: bytes, kind: str, policy: str = PAGE_POLICY) -> None:
+    def answer(self, body: bytes, kind: str, policy: str = PAGE_POLICY, attachment: str = "") -> None:
         self.send_response(200)
+        if attachment:
+            self.send_header("Content-Disposition", f'attachment; filename="{attachment}"')
         self.send_header("Content-Type", kind)
         self.send_header("Content-Length", str(len(body)))
         self.send_header("Content-Security-Policy", policy)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.browser.console_server import STATUS, STEERED, TASK, Server, page_of
+from tests.browser.console_server import STATUS, STEERED, TASK, TIMELINE, Server, page_of
 
 
 def test_the_tables_hold_the_numbers_of_the_run(server: Server, page: Any) -> None:
@@ -83,6 +83,15 @@ def test_links_open_from_within_airflows_frame(server: Server, page: Any) -> Non
     with page.expect_popup() as opened:
         page.frame_locator("iframe").get_by_role("link", name="Log").click()
     assert opened.value.url.endswith("/log")
+
+
+def test_the_timeline_is_downloaded_from_within_airflows_frame(server: Server, page: Any) -> None:
+    page.goto(server.url + "around")
+    with page.expect_download() as begun:
+        page.frame_locator("iframe").get_by_role("link", name="Timeline for chrome://tracing").click()
+    download = begun.value
+    assert download.suggested_filename == "timeline.json.gz"
+    assert download.path().read_bytes() == TIMELINE
 
 
 def test_who_may_not_edit_sees_no_button(server: Server, page: Any) -> None:

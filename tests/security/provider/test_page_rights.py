@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ from elastic_runtime.run.deadline import DeadlineStatus
 from elastic_runtime.run.status import Event, EventKind, Outputs, Series, Usage
 from elastic_runtime.run.status_failure import FirstFailure
 from elastic_training.clusters.fake import FakeCluster
-from elastic_training.console import places
+from elastic_training.console import places, timeline
 from tests.unit.provider.operator_bench import NAME, deferred, operator, trying
 from tests.unit.provider.page_bench import (
     API,
@@ -26,6 +27,7 @@ from tests.unit.provider.page_bench import (
     only_dag,
     rendering,
     seeing,
+    with_timeline,
     without_rights,
 )
 
@@ -196,3 +198,52 @@ def test_half_a_character_in_an_id_is_refused(monkeypatch: pytest.MonkeyPatch, n
         seeing(monkeypatch).get(f"{API}/task?{name}=%ED%A0%80&" + "&".join(f"{key}=x" for key in IDS)).status_code
         == 200
     )
+
+
+@pytest.mark.parametrize("entity", [DagAccessEntity.TASK_LOGS, DagAccessEntity.XCOM])
+def test_a_timeline_needs_the_rights_to_log_and_results(
+    fake: FakeCluster, store: str, monkeypatch: pytest.MonkeyPatch, entity: DagAccessEntity
+) -> None:
+    client = seeing(monkeypatch)
+    with_timeline(fake, store)
+    assert client.get(f"{PREFIX}/timeline", params=IDS).status_code == 200
+    without_rights(monkeypatch, entity)
+    assert client.get(f"{PREFIX}/timeline", params=IDS).status_code == 403
+    assert client.get(f"{API}/task", params=IDS).json()["links"]["timeline"] is None
+
+
+@pytest.mark.parametrize(
+    "uri",
+    [
+        "{store}/elsewhere/traces/timeline-1.json.gz",
+        "{store}/{name}/../other/traces/timeline-1.json.gz",
+        "{store}/{name}/outputs-1/secret.json",
+        "{store}2/{name}/traces/timeline-1.json.gz",
+        "file:///etc/traces/timeline-1.json.gz",
+        "s3://elsewhere/{name}/traces/timeline-1.json.gz",
+    ],
+)
+def test_a_run_cannot_have_other_files_served_as_its_timeline(
+    fake: FakeCluster, store: str, monkeypatch: pytest.MonkeyPatch, uri: str
+) -> None:
+    client = seeing(monkeypatch)
+    with_timeline(fake, store)
+    fake.publish(NAME, timeline=uri.format(store=store, name=NAME))
+    answer = client.get(f"{PREFIX}/timeline", params=IDS)
+    assert answer.status_code == 404
+    assert "is not under the task's checkpoint_uri" in answer.json()["message"]
+
+
+def test_a_timeline_that_is_a_link_or_too_large_is_not_read(
+    fake: FakeCluster, store: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    client = seeing(monkeypatch)
+    kept = with_timeline(fake, store)
+    os.truncate(kept, timeline.LARGEST + 1)
+    answer = client.get(f"{PREFIX}/timeline", params=IDS)
+    assert (answer.status_code, "Copy it from the store" in answer.text) == (404, True)
+    (tmp_path / "secret").write_text("secret")
+    kept.unlink()
+    kept.symlink_to(tmp_path / "secret")
+    answer = client.get(f"{PREFIX}/timeline", params=IDS)
+    assert (answer.status_code, "Copy it from the store" in answer.text) == (404, True)

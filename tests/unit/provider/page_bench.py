@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
@@ -17,9 +18,10 @@ from fastapi import FastAPI
 
 from elastic_training.archive import reading
 from elastic_training.archive.outages import Outages
+from elastic_training.clusters.fake import FakeCluster
 from elastic_training.console import access, asking, page, runs
 from elastic_training.console.app import build
-from tests.unit.provider.operator_bench import trying
+from tests.unit.provider.operator_bench import NAME, deferred, operator, trying
 
 PREFIX = "/elastic-training"
 API = f"{PREFIX}/api/v1"
@@ -117,3 +119,13 @@ def only_dag(monkeypatch: pytest.MonkeyPatch, dag_id: str, may: Callable[[str], 
 
     manager = Manager()
     monkeypatch.setattr(access, "get_auth_manager", lambda: manager)
+
+
+def with_timeline(fake: FakeCluster, store: str) -> Path:
+    """Begin a run, which has this timeline."""
+    deferred(operator(checkpoint_uri=store, deferrable=True), trying())
+    kept = Path(store.removeprefix("file://"), NAME, "traces/timeline-1.json.gz")
+    kept.parent.mkdir(parents=True)
+    kept.write_bytes(gzip.compress(b"{}"))
+    fake.publish(NAME, timeline=kept.as_uri())
+    return kept

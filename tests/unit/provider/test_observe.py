@@ -60,6 +60,15 @@ def test_all_of_it_reaches_the_launcher() -> None:
     assert from_json(RunSpec, to_json(spec)) == spec
 
 
+def test_samples_of_the_timeline_are_kept_where_there_is_a_store() -> None:
+    assert operator().spec("run").observe == ObserveSpec()
+    store = "file:///srv/runs"
+    sampled = ObserveSpec(timeline=True, sampled=True)
+    assert operator(checkpoint_uri=store).spec("run").observe == sampled
+    assert operator(checkpoint_uri=store, observe={"timeline": " Samples "}).spec("run").observe == sampled
+    assert operator(checkpoint_uri=store, observe=Observe(timeline=False)).spec("run").observe == ObserveSpec()
+
+
 def test_a_scraper_reaches_the_launchers_port_alone_and_its_token_is_mounted_there() -> None:
     spec = replace(SPEC, observe=ObserveSpec(prometheus=PrometheusSpec(9464, PROMETHEUS_TOKEN, "scrape/token")))
     objects = everything(objects_of(spec=spec))

@@ -21,7 +21,17 @@ from elastic_training.clusters.fake import FakeCluster
 from elastic_training.console import places
 from elastic_training.console.plugin import ElasticTrainingPlugin
 from tests.unit.provider.operator_bench import NAME, deferred, operator, run_in, trying
-from tests.unit.provider.page_bench import API, CHANGING, IDS, PREFIX, Browser, Rendered, rendering, seeing
+from tests.unit.provider.page_bench import (
+    API,
+    CHANGING,
+    IDS,
+    PREFIX,
+    Browser,
+    Rendered,
+    rendering,
+    seeing,
+    with_timeline,
+)
 from tests.unit.provider.virtual_time import run_virtually
 
 
@@ -101,6 +111,21 @@ class TestARun:
         assert (before["status"]["phase"], before["status"]["reason"]) == ("failed", "no such sample")
         assert (before["live"], before["may_edit"]) == (False, False)
         assert shown(client, try_number=3)["message"] == "Nothing was kept of try 3."
+
+    def test_its_timeline_is_served_from_the_tasks_store(self, fake: FakeCluster, store: str, client: Browser) -> None:
+        kept = with_timeline(fake, store)
+        link = shown(client)["links"]["timeline"]
+        answer = client.get(f"{PREFIX}/{link}")
+        assert (answer.status_code, answer.content) == (200, kept.read_bytes())
+        assert answer.headers["Content-Type"] == "application/gzip"
+        assert answer.headers["Content-Disposition"] == f'attachment; filename="{NAME}-timeline.json.gz"'
+
+    def test_it_has_no_timeline(self, fake: FakeCluster, store: str, client: Browser) -> None:
+        deferred(operator(checkpoint_uri=store, deferrable=True), trying())
+        assert shown(client)["links"]["timeline"] is None
+        answer = client.get(f"{PREFIX}/timeline", params=IDS)
+        assert answer.status_code == 404
+        assert "no timeline, or not yet" in answer.json()["message"]
 
     def test_there_is_none_yet(self, fake: FakeCluster, client: Browser) -> None:
         page = shown(client)

@@ -144,7 +144,8 @@ function Links({ page }: { page: Page }) {
     ["Report", page.links.report],
     ["Log", page.links.log],
     ["Checkpoints", page.links.checkpoints],
-    ["Timeline", page.links.timeline],
+    // A browser of Chromium's family has this viewer inside: it works where the internet is out of reach.
+    ["Timeline for chrome://tracing", page.links.timeline],
     ...page.links.profiles.map((each, at): [string, string] => [`Profile ${at}`, each]),
   ];
   const links = named.filter(([, address]) => address !== null);

@@ -30,7 +30,7 @@ NEWEST = 200
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """The place of an archive."""
+    """The place of an archive, or of checkpoints."""
 
     uri: str
     conn_id: str | None = None
@@ -97,12 +97,18 @@ def of_rendered(rendered: Mapping[str, Any]) -> Address | None:
     Raises:
         InvalidSettings: they are none that a task of ours has.
     """
+    checkpoints = checkpoints_of(rendered)
+    return None if checkpoints is None else beside(checkpoints.uri, checkpoints.conn_id)
+
+
+def checkpoints_of(rendered: Mapping[str, Any]) -> Address | None:
+    """Return where the checkpoints of a task's runs are, as :func:`of_rendered`; None: nowhere."""
     uri, conn_id = rendered.get("checkpoint_uri"), rendered.get("checkpoint_conn_id")
     if uri is None and isinstance(cluster := rendered.get("cluster"), str) and (said := location(cluster)) is not None:
         uri, conn_id = said.checkpoint_uri, conn_id or said.checkpoint_conn_id
     if not isinstance(uri, str) or not uri:
         return None
-    return beside(uri, conn_id if isinstance(conn_id, str) else None)
+    return Address(uri.rstrip("/"), conn_id if isinstance(conn_id, str) else None)
 
 
 def credentials(address: Address) -> Mapping[str, str] | None:

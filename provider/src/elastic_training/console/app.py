@@ -29,7 +29,7 @@ from elastic_runtime.errors import (
 )
 from elastic_runtime.printable import printable
 from elastic_training.concurrency.daemons import in_daemon
-from elastic_training.console import changes, page, runs
+from elastic_training.console import changes, page, runs, timeline
 from elastic_training.console.access import Person, may_change, may_look, of_this_site, require, rights
 from elastic_training.console.late import Ended, LateKeeping
 from elastic_training.console.limiter import Busy, Limiter
@@ -141,6 +141,10 @@ def _read_routes(app: FastAPI, limiter: Limiter) -> None:
     async def report(ids: Asked, user: User, try_number: Try = None) -> Response:
         return await limiter.call(_report, ids, user, try_number)
 
+    @app.get("/timeline")
+    async def timeline_of(ids: Asked, user: User, try_number: Try = None) -> Response:
+        return await limiter.call(_timeline, ids, user, try_number)
+
 
 def _task(ids: Ids, user: Any, try_number: int | None) -> tuple[Response, list[Ended]]:
     require(may_look(user, ids.dag_id))
@@ -167,6 +171,16 @@ def _report(ids: Ids, user: Any, try_number: int | None) -> Response:
     # A sandbox without allow-same-origin: its script has no access to Airflow's cookies, storage and API.
     policy = f"{content_policy()}; sandbox allow-scripts; frame-ancestors 'self'"
     return HTMLResponse(html, headers={"Content-Security-Policy": policy})
+
+
+def _timeline(ids: Ids, user: Any, try_number: int | None) -> Response:
+    """It has names of the script's tensors, and messages of events."""
+    require(may_look(user, ids.dag_id))
+    granted = rights(user, ids.dag_id)
+    require(granted.logs and granted.results)
+    task = ids.task()
+    headers = {"Content-Disposition": f'attachment; filename="{task.name}-timeline.json.gz"'}
+    return Response(timeline.read(task, try_number), media_type="application/gzip", headers=headers)
 
 
 async def _aside(function: Callable[[list[Ended]], None], ended: list[Ended]) -> None:

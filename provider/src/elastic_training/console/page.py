@@ -29,7 +29,7 @@ from elastic_training.console.late import Ended
 from elastic_training.cost.price_book import asks_cloud, cost_of, named_book
 from elastic_training.identity.naming import TaskIdentity
 from elastic_training.identity.ownership import Owner, read_owner
-from elastic_training.identity.page_address import ids_of, report_query
+from elastic_training.identity.page_address import ids_of, report_query, timeline_query
 from elastic_training.redaction.free_text import Hide, without_logs, without_results, without_secrets
 from elastic_training.redaction.values import Secrets, masked
 from elastic_training.report import render_report
@@ -165,7 +165,7 @@ def describe(task: TaskIdentity, seen: Seen | None, rights: Rights) -> dict[str,
     status = _fit(kept.status, masked, rights)
     page = _page(task, status, seen.trouble, place=kept.place, tries=tries, try_number=kept.try_number)
     cost = kept.cost if rights.results else None
-    return page | {"cost": cost, "links": _links(task, kept.try_number, status), "hidden": _hidden(rights)}
+    return page | {"cost": cost, "links": _links(task, kept.try_number, status, rights), "hidden": _hidden(rights)}
 
 
 def report(task: TaskIdentity, try_number: int | None, rights: Rights) -> str | None:
@@ -310,7 +310,7 @@ def _of_place(task: TaskIdentity, seen: Seen, found: Found, rights: Rights) -> d
         "live": found.live,
         "may_edit": rights.edit,
         "cost": seen.cost if rights.results else None,
-        "links": _links(task, number, status, _checkpoints(seen.settings, found) if rights.results else None),
+        "links": _links(task, number, status, rights, _checkpoints(seen.settings, found) if rights.results else None),
         "hidden": _hidden(rights),
     }
 
@@ -340,7 +340,7 @@ def _page(
         "may_edit": False,
         "cost": None,
         "hidden": [],
-        "links": _links(task, None, None),
+        "links": _links(task, None, None, Rights()),
     }
 
 
@@ -354,14 +354,15 @@ def _checkpoints(settings: Mapping[str, Any], found: Found) -> str | None:
 
 
 def _links(
-    task: TaskIdentity, number: int | None, status: Status | None, checkpoints: str | None = None
+    task: TaskIdentity, number: int | None, status: Status | None, rights: Rights, checkpoints: str | None = None
 ) -> dict[str, Any]:
     newest = status.checkpoint.uri if status and status.checkpoint else None
+    timeline = status and status.timeline and rights.logs
     return {
         "report": report_query(task, number) if number is not None else None,
         "log": _log(task, number),
         "checkpoints": checkpoints or newest,
-        "timeline": status.timeline if status else None,
+        "timeline": timeline_query(task, number) if timeline and number is not None else None,
         "profiles": list(status.profiles) if status else [],
     }
 

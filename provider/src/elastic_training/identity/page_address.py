@@ -30,4 +30,13 @@ def ids_of(task: TaskIdentity) -> dict[str, Any]:
 
 def report_query(task: TaskIdentity, try_number: int) -> str:
     """``report?…`` of a try, relative to the page."""
-    return f"report?{urlencode({**ids_of(task), 'try_number': try_number})}"
+    return f"report?{_query(task, try_number)}"
+
+
+def timeline_query(task: TaskIdentity, try_number: int) -> str:
+    """``timeline?…`` of a try, relative to the page."""
+    return f"timeline?{_query(task, try_number)}"
+
+
+def _query(task: TaskIdentity, try_number: int) -> str:
+    return urlencode({**ids_of(task), "try_number": try_number})

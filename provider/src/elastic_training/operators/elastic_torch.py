@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import ClassVar
 
 from elastic_runtime.errors import InvalidSettings
@@ -10,7 +11,6 @@ from elastic_training.operators.checks import FOREIGN
 from elastic_training.operators.restartable import RestartableOperator
 from elastic_training.settings.observe import Observe
 from elastic_training.settings.templating import is_template
-from elastic_training.settings.values import parse_bool
 
 
 class ElasticTorchOperator(RestartableOperator):
@@ -35,7 +35,7 @@ class ElasticTorchOperator(RestartableOperator):
 
     def _observe(self) -> Observe:
         observe = super()._observe()
-        if not is_template(observe.timeline) and parse_bool("observe.timeline", observe.timeline):
+        if observe.wants_whole_timeline:
             problem, remedy = "the timeline is Horovod's", "Leave it out; torch's own trace is Observe(profile_steps=5)"
             raise InvalidSettings("observe.timeline", problem, remedy)
-        return observe
+        return observe if is_template(observe.timeline) else replace(observe, timeline=False)

@@ -110,7 +110,7 @@ class ElasticTrainingOperator(StartsRuns, EndsRuns, TrainingArguments, RendersSe
             refused. Airflow's own variables (``AIRFLOW…``) never reach the workers. Templated.
         scripts: Files and folders of the DAG's folder that are shipped to the workers: ``["train.py", "lib/"]``. They
             are in a rank's working directory and on its PYTHONPATH. At most 256 KiB, compressed. Templated.
-        observe: Traces, TensorBoard events and Prometheus figures; all off. Templated.
+        observe: Traces, TensorBoard events and Prometheus figures; off but for samples of the timeline. Templated.
         jupyter: A pod with Jupyter beside the workers, for holders of its token; off. In pods only. Templated.
         working_directory: Working directory of every rank. None: that of the scripts; without scripts the run's own
             folder on this machine, and the image's in pods. Templated.

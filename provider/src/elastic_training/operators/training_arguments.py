@@ -276,7 +276,7 @@ class TrainingArguments(ReportsLineage):
             uri = f"{self.checkpoint_uri.rstrip('/')}/{folder}"
             checkpoint = self._checkpoints().spec(uri, fence, f"{name}.{uid}")
         files = self.shipped_files()
-        observe = self._observe().spec()
+        observe = self._observe().spec(store=checkpoint is not None)
         workers, lost = self._workers().spec(), recovery.spec()
         jupyter = jupyter_of(self.jupyter, pods=True)
         fixed_size = has_fixed_size(workers, lost) and self.size_plan is None

@@ -13,6 +13,8 @@ from elastic_training import kubernetes_syntax as syntax
 from elastic_training.settings.templating import Settings, all_known, is_template
 from elastic_training.settings.values import BoolOrTemplate, IntOrTemplate, parse_bool, settings_of, whole_number
 
+SAMPLES = "samples"
+"""Of the timeline: what costs a training nothing that can be measured."""
 PROFILED_FROM = 10
 """Global step from which on steps are profiled when only their count is given: the first ones are not like others."""
 
@@ -47,10 +49,14 @@ class Prometheus(Settings):
 
 @dataclass(frozen=True, slots=True)
 class Observe(Settings):
-    """All off unless asked for. Traces and events go beside the checkpoints, so they need a ``checkpoint_uri``."""
+    """Traces and events go beside the checkpoints, so they need a ``checkpoint_uri``."""
 
-    timeline: BoolOrTemplate = False
-    """Horovod's timeline of all worlds in one file, for Perfetto."""
+    timeline: BoolOrTemplate = SAMPLES
+    """Horovod's timeline of all worlds in one file, for Perfetto.
+
+    ``"samples"``: at most 10 s at the begin of each world, then at intervals that double; none without a
+    ``checkpoint_uri``.
+    """
     profile_steps: Any = None
     """``(first, count)`` global steps that torch's profiler sees on every rank, or the count alone: from step 10 on."""
     tensorboard: BoolOrTemplate = False
@@ -59,9 +65,10 @@ class Observe(Settings):
     """Needs ``prometheus-client`` in the trainer's image."""
 
     def __post_init__(self) -> None:
-        for name in ("timeline", "tensorboard"):
-            if not is_template(value := getattr(self, name)):
-                parse_bool(f"observe.{name}", value)
+        if not is_template(self.timeline):
+            self._timeline()
+        if not is_template(self.tensorboard):
+            parse_bool("observe.tensorboard", self.tensorboard)
         if self.profile_steps is not None and not is_template(self.profile_steps):
             self._profile()
         if self.prometheus is not None and not is_template(self.prometheus):
@@ -70,19 +77,40 @@ class Observe(Settings):
     @property
     def needs_store(self) -> bool:
         """Whether something of what is known by now is saved."""
-        flags = [value for value in (self.timeline, self.tensorboard) if not is_template(value)]
-        return self.profile_steps is not None or any(parse_bool("observe", value) for value in flags)
+        tensorboard = not is_template(self.tensorboard) and parse_bool("observe.tensorboard", self.tensorboard)
+        return self.profile_steps is not None or tensorboard or self.wants_whole_timeline
+
+    @property
+    def wants_whole_timeline(self) -> bool:
+        """Whether more than samples of it is asked for, as far as is known by now."""
+        return not is_template(self.timeline) and self._timeline() == (True, False)
 
     @all_known()
-    def spec(self) -> ObserveSpec:
-        """Return the launcher's specification. Raise InvalidSettings, also for rendered values."""
+    def spec(self, *, store: bool = True) -> ObserveSpec:
+        """Return the launcher's specification. Raise InvalidSettings, also for rendered values.
+
+        Args:
+            store: whether there is one of checkpoints.
+        """
         self.__post_init__()
+        timeline, sampled = self._timeline()
         return ObserveSpec(
-            timeline=parse_bool("observe.timeline", self.timeline),
+            timeline=timeline and (store or not sampled),
+            sampled=sampled and store,
             profile=None if self.profile_steps in (None, "") else self._profile(),
             tensorboard=parse_bool("observe.tensorboard", self.tensorboard),
             prometheus=None if self.prometheus is None else self._prometheus().spec(),
         )
+
+    def _timeline(self) -> tuple[bool, bool]:
+        """Whether there is one, and whether of samples."""
+        if isinstance(self.timeline, str) and self.timeline.strip().lower() == SAMPLES:
+            return True, True
+        try:
+            return parse_bool("observe.timeline", self.timeline), False
+        except InvalidSettings as error:
+            problem = f"{self.timeline!r} is neither true, false nor {SAMPLES!r}"
+            raise InvalidSettings("observe.timeline", problem, 'Write True, False or "samples"') from error
 
     def _profile(self) -> ProfileSpec:
         value = self.profile_steps

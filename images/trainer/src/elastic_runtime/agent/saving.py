@@ -27,7 +27,7 @@ from elastic_runtime.errors import ClusterUnavailable, ElasticError, FenceTaken,
 from elastic_runtime.printable import printable
 from elastic_runtime.protocol.plausible import TRACES as MOST_TOLD
 from elastic_runtime.protocol.wire import SaveTraces, TracesSaved
-from elastic_runtime.run.observe import PROFILE, TENSORBOARD, TRACES, ObserveSpec
+from elastic_runtime.run.observe import PROFILE, TENSORBOARD, TIMELINE_SAMPLES, TRACES, ObserveSpec
 from elastic_runtime.run.spec import CheckpointSpec, RunSpec
 from elastic_runtime.tracing.timeline import Mark
 from elastic_runtime.tracing.traces import (
@@ -35,6 +35,7 @@ from elastic_runtime.tracing.traces import (
     LARGEST,
     TENSORBOARD_FOLDER,
     Marks,
+    has_pieces,
     packed,
     piece_name,
     profile_name,
@@ -93,7 +94,8 @@ class Saving:
         """Return the environment variables that make ranks write the requested traces into the folder."""
         told = {TRACES: str(self.folder)}
         if self._observe.timeline:
-            told["HOROVOD_TIMELINE"] = str(self.folder / "timeline.json")
+            name = TIMELINE_SAMPLES if self._observe.sampled else "HOROVOD_TIMELINE"
+            told[name] = str(self.folder / "timeline.json")
         if self._observe.profile:
             told[PROFILE] = f"{self._observe.profile.first}:{self._observe.profile.steps}"
         if self._observe.tensorboard:
@@ -141,7 +143,8 @@ class Saving:
         if not self._observe.timeline or self._is_refused:
             return None
         try:
-            await asyncio.to_thread(self._claim)
+            if not await asyncio.to_thread(self._has_pieces):
+                return None
         except ElasticError as error:
             log.warning("the timeline is not merged: %s", printable(error))
             return None
@@ -177,7 +180,8 @@ class Saving:
     def _pass(self, running: frozenset[str]) -> None:
         with os.scandir(self.folder) as entries:
             found = sorted(entry.name for _, entry in zip(range(MOST_FILES), entries, strict=False))
-        due = [name for name in found if self._due(name, found, running)]
+        newest = _newest(found)
+        due = [name for name in found if _due(name, newest, running)]
         if not due:
             return
         folder = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -198,9 +202,10 @@ class Saving:
     def _store(self) -> CheckpointStore:
         return open_store(self._checkpoint.uri, self._variables)
 
-    def _claim(self) -> None:
+    def _has_pieces(self) -> bool:
         with closing(self._store) as store:
             store.claim_beside(self._checkpoint.fence, self._checkpoint.owner)
+            return has_pieces(store, self._checkpoint.fence)
 
     def _retire(self, store: CheckpointStore) -> None:
         if self._retired:
@@ -210,13 +215,6 @@ class Saving:
             retire(store, self._checkpoint.fence)
         except ElasticError as error:
             log.warning("old traces stay for now: %s", printable(error))
-
-    def _due(self, name: str, found: Sequence[str], running: frozenset[str]) -> bool:
-        if name.startswith(_TIMELINE) and name.endswith(".json"):
-            host, _, number = name.removesuffix(".json").removeprefix(_TIMELINE).rpartition(".")
-            follower = f"{_TIMELINE}{host}.{int(number) + 1}{_BEGIN}" if number.isdecimal() else ""
-            return host not in running or follower in found
-        return name.endswith(_PROFILE) or name.startswith(_EVENTS)
 
     def _save(self, write: _Write, name: str, folder: int) -> None:
         """One file. Raises InvalidDocument for what no rank of ours leaves."""
@@ -264,3 +262,23 @@ class Saving:
         """What is saved, or cannot be, and is not looked at again."""
         for each in (name, name.removesuffix(".json") + _BEGIN if name.startswith(_TIMELINE) else name):
             (self.folder / each).unlink(missing_ok=True)
+
+
+def _due(name: str, newest: Mapping[str, int], running: frozenset[str]) -> bool:
+    """Whether nobody writes to it any more."""
+    if name.startswith(_TIMELINE) and name.endswith(".json"):
+        host, number = _place(name.removesuffix(".json"))
+        return host not in running or number < newest.get(host, -1)
+    return name.endswith(_PROFILE) or name.startswith(_EVENTS)
+
+
+def _newest(found: Sequence[str]) -> dict[str, int]:
+    """The number of the timeline that each host has begun last."""
+    begun = (name.removesuffix(_BEGIN) for name in found if name.startswith(_TIMELINE) and name.endswith(_BEGIN))
+    return dict(sorted(map(_place, begun)))
+
+
+def _place(name: str) -> tuple[str, int]:
+    """Host and number of a timeline; a name that is none of ours has no number that a later one follows."""
+    host, _, number = name.removeprefix(_TIMELINE).rpartition(".")
+    return host, int(number) if number.isdecimal() else sys.maxsize

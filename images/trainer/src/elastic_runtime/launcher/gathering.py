@@ -11,6 +11,7 @@ from elastic_runtime.launcher.worker_pool import Worker
 from elastic_runtime.protocol.wire import SaveTraces, TracesSaved
 from elastic_runtime.run.spec import RunSpec
 from elastic_runtime.run.status import MAX_PROFILES, EventKind, Status
+from elastic_runtime.run.status_failure import without_quotes
 from elastic_runtime.tracing.timeline import Mark
 from elastic_runtime.tracing.traces import timeline_name
 
@@ -78,6 +79,8 @@ class Gathering:
                 return
             if merged:
                 break
+        if self._spec.observe.sampled:
+            return
         words = "the timeline is not merged; python -m elastic_runtime.tracing.traces %s %d does that from its pieces"
         log.warning(words, uri, fence)
 
@@ -105,7 +108,7 @@ def marks(status: Status) -> tuple[Mark, ...]:
         Mark(world.time.timestamp(), "world", world.generation, world.size) for world in status.history if world.size
     ]
     events = [
-        Mark(event.time.timestamp(), f"{event.kind.value}: {event.message}"[:_LONGEST])
+        Mark(event.time.timestamp(), f"{event.kind.value}: {without_quotes(event.message)}"[:_LONGEST])
         for event in status.events
         if event.kind in _TOLD
     ]

@@ -12,6 +12,8 @@ PROFILE = "ELASTIC_RUNTIME_PROFILE"
 """Environment variable of a rank: ``FIRST:COUNT``, the global steps that torch's profiler is to see."""
 TENSORBOARD = "ELASTIC_RUNTIME_TENSORBOARD"
 """Environment variable of a rank: set when what it reports is to be written as TensorBoard's events, too."""
+TIMELINE_SAMPLES = "ELASTIC_RUNTIME_TIMELINE_SAMPLES"
+"""Environment variable of a rank: as HOROVOD_TIMELINE, of which samples suffice."""
 MOST_PROFILED = 100
 """Steps: torch keeps every operation of them in memory, and writes some megabytes a step."""
 
@@ -57,6 +59,8 @@ class ObserveSpec:
     profile: ProfileSpec | None = None
     tensorboard: bool = False
     prometheus: PrometheusSpec | None = None
+    sampled: bool = False
+    """Whether samples of the timeline suffice; what becomes of them is no warning."""
 
     @property
     def saves(self) -> bool:

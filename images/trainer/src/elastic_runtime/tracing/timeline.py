@@ -3,7 +3,8 @@
 The `Trace Event Format`_ is what both read. Horovod writes event after event, with times since the file's begin, and
 tells tensors apart as processes, numbered from 0 in each file. In the merged one, times are microseconds since the
 first world began, each world's processes have numbers of their own, and process 0 is the run: its worlds and what
-happened between them. A file whose rank was killed ends anywhere; what can be read of it counts. Pure.
+happened between them. A world may have several files, samples of it, which begin and end within operations. A file
+whose rank was killed ends anywhere; what can be read of it counts. Pure.
 
 .. _Trace Event Format: https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU
 """
@@ -15,7 +16,7 @@ import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import chain
+from itertools import chain, groupby
 from typing import Any
 
 LONGEST_EVENT = 64 * 1024
@@ -53,10 +54,10 @@ class Mark:
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Piece of the timeline that rank 0 of one world wrote."""
+    """Piece of the timeline that rank 0 of one world wrote: all of it, or a sample."""
 
     begin: int
-    """Microseconds since 1970 (UTC)."""
+    """When the world began, in microseconds since 1970 (UTC)."""
     size: int
     """Ranks of the world."""
     chunks: Iterable[bytes]
@@ -77,14 +78,24 @@ class Merged:
 @dataclass(slots=True)
 class _World:
     base: int
-    """Added to the numbers of its processes."""
+    """The first number of its processes."""
     shift: float
     """Added to its times."""
     name: str
     last: float = 0.0
-    highest: int = 0
+    numbers: dict[str | int, int] = field(default_factory=dict)
+    """Of its processes, by the tensor's name, or by the number in the file where there is none."""
+    here: dict[int, int] = field(default_factory=dict)
+    """The same, by the number in the present file."""
     open: dict[tuple[int, int], int] = field(default_factory=dict)
     """Events that have begun and not ended, by process and thread."""
+
+    def number(self, process: int, name: str | None = None) -> int | None:
+        """A process of the present file, as one of the run's. None: there are too many."""
+        known = None if name else self.here.get(process)
+        if known is None and (len(self.numbers) < MOST_PROCESSES or (name or process) in self.numbers):
+            known = self.here[process] = self.numbers.setdefault(name or process, self.base + len(self.numbers))
+        return known
 
 
 def merge(
@@ -100,46 +111,47 @@ def merge(
     """
     done, written, zero, base = Merged(), 0, 0, _RUN + 1
 
-    def put(event: Mapping[str, Any]) -> None:
+    def put(*events: Mapping[str, Any]) -> None:
         nonlocal written
-        line = json.dumps(event, separators=(",", ":"), allow_nan=False).encode()
-        written += write_line(line)
-        done.events += 1
-
-    def write_line(line: bytes) -> int:
-        text = (b",\n" if done.events else b"") + line
-        write(text)
-        return len(text)
+        for event in events:
+            line = (b",\n" if done.events else b"") + json.dumps(event, separators=(",", ":"), allow_nan=False).encode()
+            write(line)
+            written += len(line)
+            done.events += 1
 
     write(b'{"displayTimeUnit":"ms","traceEvents":[\n')
     put({"ph": "M", "pid": _RUN, "name": "process_name", "args": {"name": "run"}})
     put({"ph": "M", "pid": _RUN, "name": "process_sort_index", "args": {"sort_index": _RUN}})
-    for number, piece in enumerate(pieces, 1):
-        zero = zero or piece.begin
-        world = _World(base, max(0.0, float(piece.begin - zero)), _called(piece, marks, number))
-        for event in _events(piece.chunks, world, done):
-            if written > limit:
-                done.full = True
-                break
-            put(event)
-        for event in _ends(world):
-            put(event)
+    for number, ((begin, size), samples) in enumerate(groupby(pieces, lambda piece: (piece.begin, piece.size)), 1):
+        zero = zero or begin
+        world = _World(base, max(0.0, float(begin - zero)), _called(begin, size, marks, number))
+        for piece in samples:
+            for event in _events(piece.chunks, world, done):
+                if written > limit:
+                    done.full = True
+                    break
+                put(event)
+            put(*_ends(world))
         put(_span(world))
-        base += world.highest + 1
-    for mark in marks:
-        if zero and not mark.generation:
-            at = max(0.0, mark.time * 1e6 - zero)
-            put({"ph": "i", "s": "g", "pid": _RUN, "tid": 1, "ts": at, "name": mark.name[:LONGEST_NAME]})
+        base += len(world.numbers)
+    put(*_happened(marks, zero))
     write(b"\n]}\n")
     return done
 
 
-def _called(piece: Piece, marks: Sequence[Mark], number: int) -> str:
-    began = piece.begin / 1e6
-    worlds = [mark for mark in marks if mark.generation and mark.size == piece.size]
+def _happened(marks: Sequence[Mark], zero: int) -> Iterator[dict[str, Any]]:
+    for mark in marks:
+        if zero and not mark.generation:
+            at = max(0.0, mark.time * 1e6 - zero)
+            yield {"ph": "i", "s": "g", "pid": _RUN, "tid": 1, "ts": at, "name": mark.name[:LONGEST_NAME]}
+
+
+def _called(begin: int, size: int, marks: Sequence[Mark], number: int) -> str:
+    began = begin / 1e6
+    worlds = [mark for mark in marks if mark.generation and mark.size == size]
     nearest = min(worlds, key=lambda mark: abs(mark.time - began), default=None)
     known = nearest is not None and abs(nearest.time - began) <= MARK_TIME
-    return f"world {nearest.generation if nearest and known else number} of {piece.size} ranks"
+    return f"world {nearest.generation if nearest and known else number} of {size} ranks"
 
 
 def _span(world: _World) -> dict[str, Any]:
@@ -148,10 +160,12 @@ def _span(world: _World) -> dict[str, Any]:
 
 
 def _ends(world: _World) -> Iterator[dict[str, Any]]:
-    """Of what a killed rank had begun; or it would last to the end of the trace."""
+    """Of what had begun when the file ends; or it would last to the end of the trace."""
     for (process, thread), depth in world.open.items():
         for _ in range(depth):
             yield {"ph": "E", "pid": process, "tid": thread, "ts": world.last}
+    world.here.clear()
+    world.open.clear()
 
 
 def _events(chunks: Iterable[bytes], world: _World, done: Merged) -> Iterator[dict[str, Any]]:
@@ -161,6 +175,8 @@ def _events(chunks: Iterable[bytes], world: _World, done: Merged) -> Iterator[di
         if event is not None:
             yield event
             continue
+        if isinstance(found, dict) and found.get("ph") == "E":
+            continue  # Of what had begun before the file.
         done.left_out += 1
         torn += 1
         if torn >= MOST_TORN:
@@ -195,20 +211,18 @@ def _event(found: object, world: _World) -> dict[str, Any] | None:
     phase, process, thread = found["ph"], found.get("pid", 0), found.get("tid", 0)
     if not (_whole(process) and _whole(thread)):
         return None
-    event: dict[str, Any] = {"ph": phase, "pid": world.base + process, "tid": thread}
-    if isinstance(name := found.get("name"), str):
-        event["name"] = name[:LONGEST_NAME]
-    arguments = found.get("args")
+    arguments, name = found.get("args"), found.get("name")
     if phase == "M":
-        world.highest = max(world.highest, process)
-        return _metadata(event, arguments, world)
-    if not _number(found.get("ts")):
+        return _metadata(name, arguments, process, world)
+    if not _number(found.get("ts")) or (number := world.number(process)) is None:
         return None
+    event: dict[str, Any] = {"ph": phase, "pid": number, "tid": thread}
+    if isinstance(name, str):
+        event["name"] = name[:LONGEST_NAME]
     if phase == "X":
         if not _number(found.get("dur")):
             return None
         event["dur"] = found["dur"]
-    world.highest = max(world.highest, process)
     event["ts"] = world.shift + found["ts"]
     world.last = max(world.last, event["ts"] + event.get("dur", 0.0))
     if isinstance(arguments, dict):
@@ -226,14 +240,18 @@ def _nested(event: Mapping[str, Any], world: _World) -> bool:
     return True
 
 
-def _metadata(event: dict[str, Any], arguments: Any, world: _World) -> dict[str, Any] | None:
+def _metadata(kind: object, arguments: Any, process: int, world: _World) -> dict[str, Any] | None:
     if not isinstance(arguments, dict):
         return None
-    if event.get("name") == "process_name" and isinstance(name := arguments.get("name"), str):
-        return {**event, "args": {"name": f"{world.name} · {name}"[:LONGEST_NAME]}}
-    if event.get("name") == "process_sort_index":
-        return {**event, "args": {"sort_index": event["pid"]}}
-    return None
+    name = arguments.get("name") if kind == "process_name" else None
+    named = name[:LONGEST_NAME] if isinstance(name, str) else None
+    if named is None and kind != "process_sort_index":
+        return None
+    number = world.number(process, named)
+    if number is None:
+        return None
+    told = {"sort_index": number} if named is None else {"name": f"{world.name} · {named}"[:LONGEST_NAME]}
+    return {"ph": "M", "pid": number, "name": kind, "args": told}
 
 
 def _whole(value: object) -> bool:

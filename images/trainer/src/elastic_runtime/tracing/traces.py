@@ -1,7 +1,7 @@
 """Traces of a run's ranks beside its checkpoints: names, and the merge of the timeline.
 
 ======================================  ===========================================================================
-``traces/piece-FENCE-TIME-SIZE-….gz``   a world's timeline as Horovod wrote it, compressed
+``traces/piece-FENCE-TIME-SIZE-….gz``   a world's timeline, or a sample of it, as Horovod wrote it, compressed
 ``traces/timeline-FENCE.json.gz``       all of them, merged (:mod:`elastic_runtime.tracing.timeline`)
 ``traces/profile-FENCE-….json.gz``      torch's profiler of one rank
 ``tensorboard/events.out.tfevents.…``   what rank 0 reported, for TensorBoard
@@ -37,7 +37,7 @@ MOST_EVENTS = 100
 _DELETIONS = 200
 """At most, at once: the worker may be about to go."""
 MOST_PIECES = 1000
-"""Worlds of a merged timeline."""
+"""Worlds of a merged timeline, or samples of them."""
 LARGEST = 64 * 1024 * 1024
 """Bytes of one file in the store."""
 _TRACE = re.compile(r"traces/(piece|timeline|profile)-([0-9]{1,18})[-.][A-Za-z0-9._-]{1,180}")
@@ -56,7 +56,7 @@ class Marks:
 
 
 def piece_name(fence: int, begin: int, size: int, host: str) -> str:
-    """Return the name of a world's timeline. ``begin``: microseconds since 1970; ``size``: ranks."""
+    """Return the name of a world's timeline, or of a sample. ``begin``: microseconds since 1970; ``size``: ranks."""
     return f"{FOLDER}/piece-{fence}-{begin:016d}-{size}-{_PLAIN.sub('_', host)[:150]}.gz"
 
 
@@ -75,14 +75,22 @@ def profile_name(fence: int, file: str) -> str:
     return f"{FOLDER}/profile-{fence}-{_PLAIN.sub('_', PurePosixPath(file).name)[:150]}"
 
 
+def has_pieces(store: CheckpointStore, fence: int) -> bool:
+    """Whether there is anything to merge. Raises StoreUnavailable, InvalidSettings."""
+    return any(_pieces(store, fence))
+
+
+def _pieces(store: CheckpointStore, fence: int) -> list[re.Match[str]]:
+    return [match for name in store.files(FOLDER) if (match := _PIECE.fullmatch(name)) and int(match[1]) == fence]
+
+
 def merge_stored(store: CheckpointStore, fence: int, marks: Sequence[Mark]) -> Merged | None:
     """Merge the pieces of a run in its store, into its store; None when there are none.
 
     Raises:
         StoreUnavailable, InvalidSettings: the store cannot be used.
     """
-    found = [match for name in store.files(FOLDER) if (match := _PIECE.fullmatch(name)) and int(match[1]) == fence]
-    ordered = sorted(found, key=lambda match: int(match[2]))[:MOST_PIECES]
+    ordered = sorted(_pieces(store, fence), key=lambda match: (int(match[2]), match[0]))[:MOST_PIECES]
     if not ordered:
         return None
     pieces = (Piece(int(match[2]), int(match[3]), _chunks(store, match[0])) for match in ordered)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import json
+import math
 import os
 import sys
 import threading
@@ -34,7 +35,7 @@ from elastic_runtime.engines.through_worlds import ending_with_its_word, through
 from elastic_runtime.engines.torch.channel import Channel, WorldLost
 from elastic_runtime.engines.torch.messages import AnotherWanted, Offered
 from elastic_runtime.protocol.rank_link import FIXED_SIZE, RANK_SOCKET, LocalRankRead, RankLink, shared_link
-from elastic_runtime.run.observe import TRACES
+from elastic_runtime.run.observe import TIMELINE_SAMPLES, TRACES
 from elastic_runtime.run.waits import LONGEST_COLLECTIVE
 from elastic_runtime.script import kept_outputs
 from elastic_runtime.script.leaving import call_back
@@ -204,11 +205,17 @@ CONNECT_ATTEMPTS = 3
 """Worlds in a row that this rank may fail to connect to; one that is broken costs each of its ranks an attempt."""
 _installed = _one_world = _is_elastic = False
 LIMIT = 64 * 1024 * 1024
-"""Bytes of one world's file: some hundred thousand events."""
-LOOK = 1.0
+"""Bytes of one world's timeline: some hundred thousand events."""
+LOOK = 0.25
 """Seconds between two looks at its size."""
+SAMPLE, SAMPLE_SECONDS = 4 * 1024 * 1024, 10.0
+"""Bytes and seconds of a sample: it ends with the first of them."""
+FIRST_PAUSE = 60.0
+"""Seconds after the first sample of a world; the later ones follow after twice the time, each."""
+MOST_SAMPLES = 30
+"""Of one world: the last is a thousand years after the first."""
 BEGIN = ".begin"
-"""Suffix of the file beside it that says when it begins, and with how many ranks: Horovod writes times since then."""
+"""Suffix of the file beside it that says when its world began, and with how many ranks: Horovod writes times since."""
 
 
 class Rank:
@@ -412,7 +419,7 @@ def _adapt(framework: Framework) -> None:
         module.local_rank = rank.local_rank
 
 
-# Horovod's timeline, one file for each world of which this process is rank 0.
+# Horovod's timeline, one file for each world of which this process is rank 0, or for each of its samples.
 #
 # Upstream starts one file with ``hvd.init``, again at each reset, so that the last world is all that is left. Here
 # Horovod waits to be told (``DYNAMIC``), and is told of another file after each reset. A timeline that grows beyond
@@ -420,7 +427,9 @@ def _adapt(framework: Framework) -> None:
 
 
 class Timelines:
-    """Timelines of this process. Does nothing unless ``HOROVOD_TIMELINE`` names a file.
+    """Timelines of this process. Does nothing unless ``HOROVOD_TIMELINE`` names a file, or :data:`.TIMELINE_SAMPLES`.
+
+    Samples need a Horovod whose writer sleeps: upstream's takes a core, also between samples.
 
     Args:
         calls: Horovod's module with ``rank``, ``size``, ``start_timeline`` and ``stop_timeline``.
@@ -429,42 +438,71 @@ class Timelines:
     def __init__(self, calls: Any) -> None:
         self._calls = calls
         path = os.environ.get("HOROVOD_TIMELINE")
+        samples = None if path else os.environ.get(TIMELINE_SAMPLES)
+        self._sampled = samples is not None and getattr(horovod, "TIMELINE_SLEEPS", False)
+        if self._sampled:
+            path = samples
         self._path = None if not path or path == "DYNAMIC" else Path(path)
         if self._path:
             os.environ["HOROVOD_TIMELINE"] = "DYNAMIC"
         self._lock = threading.Lock()
         self._over: threading.Event | None = None
+        self._runs = False
         self._generation = int(os.environ.get(RESTARTS, "0"))
+        self._begin: dict[str, int] = {}
 
     def begin(self) -> None:
         """A world is connected."""
         self._generation += 1
         if not self._path or self._calls.rank() != 0:
             return
-        host = os.environ.get("HOROVOD_HOSTNAME", "host")
-        path = self._path.with_name(f"{self._path.stem}.{host}.{self._generation}{self._path.suffix}")
-        if os.environ.get(TRACES):
-            begin = {"time": time.time_ns() // 1000, "size": self._calls.size()}
-            path.with_suffix(BEGIN).write_text(json.dumps(begin), encoding="utf-8")
-        self._calls.start_timeline(str(path))
+        self._begin = {"time": time.time_ns() // 1000, "size": self._calls.size()}
         self._over = threading.Event()
-        threading.Thread(target=self._watch, args=(path, self._over), name="timeline", daemon=True).start()
+        words = self._start(self._path, 0), self._path, self._over
+        threading.Thread(target=self._watch, args=words, name="timeline", daemon=True).start()
 
     def end(self) -> None:
         """The world is about to be left."""
         with self._lock:
-            if self._over and not self._over.is_set():
+            if self._over:
                 self._over.set()
-                # Or, with events not written yet, the next start_timeline() replaces a running std::thread: abort.
-                self._calls.stop_timeline()
+                self._stop()
 
-    def _watch(self, path: Path, over: threading.Event) -> None:
-        while not over.wait(LOOK):
-            try:
-                full = path.stat().st_size > LIMIT
-            except OSError:  # Horovod makes it in a thread of its own.
-                continue
+    def _start(self, path: Path, sample: int) -> Path:
+        host = os.environ.get("HOROVOD_HOSTNAME", "host")
+        number = MOST_SAMPLES * self._generation + sample if self._sampled else self._generation
+        file = path.with_name(f"{path.stem}.{host}.{number}{path.suffix}")
+        if os.environ.get(TRACES):
+            file.with_suffix(BEGIN).write_text(json.dumps(self._begin), encoding="utf-8")
+        self._calls.start_timeline(str(file))
+        self._runs = True
+        return file
+
+    def _stop(self) -> None:
+        # Or, with events not written yet, the next start_timeline() replaces a running std::thread: abort.
+        if self._runs:
+            self._calls.stop_timeline()
+            self._runs = False
+
+    def _watch(self, file: Path, path: Path, over: threading.Event) -> None:
+        """Stop what is full, and begin the next samples, each after twice the time."""
+        for sample in range(1, MOST_SAMPLES):
+            self._wait_until_full(file, over)
             with self._lock:
-                if full and not over.is_set():
-                    over.set()
-                    self._calls.stop_timeline()
+                if over.is_set():
+                    return
+                self._stop()
+            if not self._sampled or over.wait(FIRST_PAUSE * 2 ** (sample - 1)):
+                return
+            with self._lock:
+                if over.is_set():
+                    return
+                file = self._start(path, sample)
+
+    def _wait_until_full(self, file: Path, over: threading.Event) -> None:
+        most, seconds = (SAMPLE, SAMPLE_SECONDS) if self._sampled else (LIMIT, math.inf)
+        until = time.monotonic() + seconds
+        while not over.wait(LOOK) and time.monotonic() < until:
+            with contextlib.suppress(OSError):  # Horovod makes it in a thread of its own.
+                if file.stat().st_size > most:
+                    return
