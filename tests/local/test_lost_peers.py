@@ -24,7 +24,8 @@ import pytest
 from elastic_runtime.engines.horovod.store import unpacked
 from elastic_runtime.engines.torch import messages
 from elastic_runtime.net.framing import LineReader
-from elastic_runtime.protocol.rank_link import RANK_FD, EngineWord, decode_rank_message, encode_rank_message
+from elastic_runtime.protocol.rank_link import EngineWord, decode_rank_message, encode_rank_message
+from elastic_runtime.protocol.rank_sockets import RANK_FD
 from tests.local.gloo_peer import ADDRESS, ANSWER, CONNECTION_TIMEOUT, KNOCK, Peer, listen, peer_of
 from tests.paced import SCRIPTS
 

@@ -9,7 +9,7 @@ import pytest
 
 from elastic_runtime.agent.ranks import Ranks
 from elastic_runtime.protocol.plausible import LINES
-from elastic_runtime.protocol.rank_link import RANK_FD
+from elastic_runtime.protocol.rank_sockets import RANK_FD
 from elastic_runtime.protocol.wire import AgentMessage, Output, RankExited, RankSaid
 from tests.unit.runtime.worker_bench import Worker, code, with_worker
 

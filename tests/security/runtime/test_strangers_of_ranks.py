@@ -14,7 +14,7 @@ from tests.unit.runtime.worker_bench import Worker, code, with_worker
 
 RANK = code("""
 import os, time
-from elastic_runtime.protocol.rank_link import RANK_SOCKET
+from elastic_runtime.protocol.rank_sockets import RANK_SOCKET
 print(os.environ[RANK_SOCKET])
 print("ready")
 time.sleep(600)

@@ -19,13 +19,13 @@ from elastic_runtime.engines.base import SessionCallbacks
 from elastic_runtime.engines.horovod.session import HorovodSession
 from elastic_runtime.net.framing import LineReader
 from elastic_runtime.protocol.rank_link import (
-    RANK_FD,
     EngineWord,
     MayEnd,
     TrainingEnded,
     decode_rank_message,
     encode_rank_message,
 )
+from elastic_runtime.protocol.rank_sockets import RANK_FD
 from elastic_runtime.world import WORLD
 
 SOON = 25.0

@@ -36,7 +36,8 @@ from elastic_runtime.engines.torch.messages import (
     write_session_word,
 )
 from elastic_runtime.errors import OwnershipLost
-from elastic_runtime.protocol.rank_link import RANK_SOCKET, EngineWord, RankLink
+from elastic_runtime.protocol.rank_link import EngineWord, RankLink
+from elastic_runtime.protocol.rank_sockets import RANK_SOCKET
 from tests.paced import until
 from tests.unit.runtime.linked_ranks import SOON, in_thread
 from tests.unit.runtime.rank_bench import Agent

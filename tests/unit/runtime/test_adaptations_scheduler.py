@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from elastic_runtime.engines.horovod import rank as adaptation
-from elastic_runtime.protocol.rank_link import RANK_SOCKET
+from elastic_runtime.protocol.rank_sockets import RANK_SOCKET
 from elastic_runtime.torch.handlers import StateDictHandler
 
 

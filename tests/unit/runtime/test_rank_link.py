@@ -15,8 +15,6 @@ import pytest
 from elastic_runtime.net.framing import LineReader
 from elastic_runtime.protocol.rank_link import (
     MOST_LEAVING,
-    RANK_FD,
-    RANK_FD_INODE,
     AgentWord,
     CommitDeadline,
     Handover,
@@ -27,6 +25,7 @@ from elastic_runtime.protocol.rank_link import (
     decode_rank_message,
     encode_rank_message,
 )
+from elastic_runtime.protocol.rank_sockets import RANK_FD, RANK_FD_INODE
 from elastic_runtime.protocol.shards import ShardGiven, ShardWanted
 
 WANTED = Handover("worker-1", datetime(2026, 1, 2, tzinfo=UTC))

@@ -19,7 +19,8 @@ import pytest
 from elastic_runtime.agent.rank_links import MAX_LINKS
 from elastic_runtime.agent.zygote import LEFTOVER_GRACE
 from elastic_runtime.clock import utc_now
-from elastic_runtime.protocol.rank_link import RANK_FD, RANK_SOCKET, Handover, RankLink, short_path
+from elastic_runtime.protocol.rank_link import Handover, RankLink
+from elastic_runtime.protocol.rank_sockets import RANK_FD, RANK_SOCKET, short_path
 from elastic_runtime.protocol.wire import RankExited, RankSaid, RankState, Ready
 from elastic_runtime.script.stacks import SIGNAL as STACK_SIGNAL
 from elastic_runtime.world import WORLD
@@ -186,7 +187,7 @@ link.send(Progress(4))
 WITHOUT_DESCRIPTORS = code(f"import subprocess, sys; sys.exit(subprocess.call([sys.executable, '-c', {CHILD!r}]))")
 MANY = code("""
 import os, socket
-from elastic_runtime.protocol.rank_link import RANK_SOCKET, short_path
+from elastic_runtime.protocol.rank_sockets import RANK_SOCKET, short_path
 path = os.environ[RANK_SOCKET]
 connections = []
 with short_path(path) as short:

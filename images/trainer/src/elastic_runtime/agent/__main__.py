@@ -15,7 +15,7 @@ from elastic_runtime.agent import zygote
 from elastic_runtime.agent.agent import Agent, AgentSettings, address_of, address_towards, interface_of
 from elastic_runtime.agent.notices.clouds import Metadata
 from elastic_runtime.errors import ElasticError, InvalidSettings
-from elastic_runtime.protocol.rank_link import RANK_FD, RANK_FD_INODE
+from elastic_runtime.protocol.rank_sockets import RANK_FD, RANK_FD_INODE
 from elastic_runtime.run.runobjects import IDENTITY_VARIABLE
 from elastic_runtime.run.spec import HOSTFILE, NoticeService
 

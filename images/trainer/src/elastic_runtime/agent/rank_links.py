@@ -14,7 +14,7 @@ from typing import Any
 
 from elastic_runtime.errors import InvalidDocument
 from elastic_runtime.net.framing import LineReader
-from elastic_runtime.protocol.rank_link import short_path
+from elastic_runtime.protocol.rank_sockets import short_path
 
 WORD = 65536
 """Bytes of a line on a rank's link: it is the user's script that writes there."""

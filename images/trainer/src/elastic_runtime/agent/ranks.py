@@ -35,7 +35,6 @@ from elastic_runtime.protocol.plausible import LINES, check_rank, is_address
 from elastic_runtime.protocol.rank_link import (
     HOSTFILE,
     OUTPUTS,
-    RANK_SOCKET,
     AgentWord,
     AskStanding,
     Standing,
@@ -43,6 +42,7 @@ from elastic_runtime.protocol.rank_link import (
     encode_rank_message,
 )
 from elastic_runtime.protocol.rank_names import RankName
+from elastic_runtime.protocol.rank_sockets import RANK_SOCKET
 from elastic_runtime.protocol.wire import (
     AgentMessage,
     Host,

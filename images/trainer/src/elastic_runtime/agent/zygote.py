@@ -52,7 +52,8 @@ from typing import Any, NoReturn
 from elastic_runtime.agent.command import Entry, PythonCommand, cold, parse
 from elastic_runtime.errors import InvalidSettings
 from elastic_runtime.printable import printable
-from elastic_runtime.protocol.rank_link import RANK_FD, RANK_FD_INODE, SCRIPTS
+from elastic_runtime.protocol.rank_link import SCRIPTS
+from elastic_runtime.protocol.rank_sockets import RANK_FD, RANK_FD_INODE
 from elastic_runtime.script.breakpoints import refuse_breakpoints
 from elastic_runtime.script.stacks import dump_on_signal
 from elastic_runtime.world import WORLD, current_world

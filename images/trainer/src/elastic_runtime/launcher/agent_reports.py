@@ -70,6 +70,8 @@ TIDINGS, TIDINGS_AT_ONCE = 1.0, 60.0
 
 ENGINE_WORDS, ENGINE_WORDS_AT_ONCE = 1000.0, 100_000.0
 """Words to their engine that the ranks of a worker may send in a second, and at once: a dozen of each for each peer."""
+_OF_RUNNING_RANKS = Busy | EngineWord | OwnTime | ShardWanted | Standing | Tally | TrainingStopped
+"""What nobody says for a rank of another worker."""
 
 
 class AgentReports:
@@ -184,8 +186,9 @@ class AgentReports:
         if message is None:
             return False  # Whatever a script has written there.
         check_rank(message)
-        if isinstance(message, OwnTime):
+        if isinstance(message, _OF_RUNNING_RANKS):
             self._pool.check_running(worker, process)
+        if isinstance(message, OwnTime):
             self._stragglers.said(_rank_id(process), message)
         elif isinstance(message, ShardWanted):
             self._shard_wanted(worker, process, message)
@@ -220,17 +223,14 @@ class AgentReports:
         if isinstance(message, TrainingEnded):
             self._pool.training_ended(worker, process, message)
         else:
-            self._pool.check_running(worker, process)
             self._pool.stands = True
 
     def _script_does(
         self, worker: Worker, process: str, message: Busy | Standing | Tally | LocalRankRead | TrainsUnjoined
     ) -> None:
         if isinstance(message, Busy | Standing):
-            self._pool.check_running(worker, process)
             self._standstills.said(_rank_id(process), message)
         elif isinstance(message, Tally):
-            self._pool.check_running(worker, process)
             if session := self._session():
                 self._differences.told(_rank_id(process), message, session.rank_of)
         elif isinstance(message, TrainsUnjoined):
@@ -239,14 +239,12 @@ class AgentReports:
             self._record.local_rank_read()
 
     def _shard_wanted(self, worker: Worker, process: str, message: ShardWanted) -> None:
-        self._pool.check_running(worker, process)
         session, rank_id = self._session(), _rank_id(process)
         if session and rank_id in session.rank_of:  # Else its world is over, and it is about to be ended.
             given = self._shards.take((session, session.fact.world), rank_id, message)
             worker.connection.send(GiveShard(process, given))
 
     def _engine_word(self, worker: Worker, process: str, message: EngineWord) -> None:
-        self._pool.check_running(worker, process)  # Nobody speaks for a rank of another worker.
         if self._engine_words[worker.name].pay(1):
             raise InvalidDocument("more words to the engine than ranks have to say")
         if session := self._session():

@@ -1,9 +1,9 @@
 """The line between a rank and the agent that started it: JSON lines over a socket pair that the rank inherits.
 
-The agent passes the rank's end in the environment variable :data:`RANK_FD`. A rank may ignore it. The rank sends when
-it has something to report, and reads messages of the agent at its commits. There is a thread only if an engine needs
-them at once (:meth:`RankLink.set_engine_callbacks`), or for the writer of checkpoints (:meth:`RankLink.watch`). All
-helpers of a rank share one link (:func:`shared_link`): a message that one of them reads is passed to all.
+A rank may ignore its end (:mod:`elastic_runtime.protocol.rank_sockets`). The rank sends when it has something to
+report, and reads messages of the agent at its commits. There is a thread only if an engine needs them at once
+(:meth:`RankLink.set_engine_callbacks`), or for the writer of checkpoints (:meth:`RankLink.watch`). All helpers of a
+rank share one link (:func:`shared_link`): a message that one of them reads is passed to all.
 """
 
 from __future__ import annotations
@@ -24,17 +24,10 @@ from typing import Any
 
 from elastic_runtime.net.framing import LineReader
 from elastic_runtime.protocol import messages
+from elastic_runtime.protocol.rank_sockets import RANK_SOCKET, connected, inherited
 from elastic_runtime.protocol.shards import SHARD_REPEAT, ShardGiven, ShardWanted
 from elastic_runtime.protocol.tallies import Tally
 
-RANK_FD = "ELASTIC_RUNTIME_RANK_FD"
-"""File descriptor of the rank's end."""
-RANK_FD_INODE = "ELASTIC_RUNTIME_RANK_FD_INODE"
-"""Inode of that socket. A process that the rank spawns inherits the variables alone: there, the number is of another
-file, or of none."""
-RANK_SOCKET = "ELASTIC_RUNTIME_RANK_SOCKET"
-"""Path of the socket by which a process connects that the rank has started without its descriptors, to train in its
-place: see :meth:`RankLink.connect`."""
 CHECKPOINT = "ELASTIC_RUNTIME_CHECKPOINT"
 """The run's :class:`~elastic_runtime.run.spec.CheckpointSpec` as JSON; unset when the run keeps no durable
 checkpoints."""
@@ -363,10 +356,7 @@ class RankLink:
     @classmethod
     def from_environment(cls, environ: Mapping[str, str] = os.environ) -> RankLink:
         """The link that the agent handed down; nobody listens at it when no agent did."""
-        descriptor, inode = environ.get(RANK_FD), environ.get(RANK_FD_INODE)
-        if descriptor is None or (inode is not None and _inode(int(descriptor)) != inode):
-            return cls(None)
-        return cls(socket.socket(fileno=os.dup(int(descriptor))))
+        return cls(inherited(environ))
 
     def connect(self, environ: Mapping[str, str] = os.environ) -> None:
         """Connect to the agent of the rank that has started this process, unless the rank's end was inherited.
@@ -379,14 +369,7 @@ class RankLink:
         path = environ.get(RANK_SOCKET)
         if self.connected or path is None:
             return
-        sock = socket.socket(socket.AF_UNIX)
-        try:
-            with short_path(path) as short:
-                sock.connect(short)
-        except OSError as error:
-            sock.close()
-            raise ConnectionError(f"this process cannot take part in the run: no agent: {error}") from error
-        self._socket, self.had_agent = sock, True
+        self._socket, self.had_agent = connected(path), True
 
     @property
     def connected(self) -> bool:
@@ -571,24 +554,6 @@ class RankLink:
                 with contextlib.suppress(OSError):  # Its thread hears the end.
                     sock.shutdown(socket.SHUT_RDWR)
             sock.close()
-
-
-@contextlib.contextmanager
-def short_path(path: str | os.PathLike[str]) -> Iterator[str]:
-    """Another path of a socket for the block: a socket's path has at most 107 bytes."""
-    folder, name = os.path.split(path)
-    descriptor = os.open(folder, os.O_PATH | os.O_DIRECTORY)
-    try:
-        yield f"/proc/self/fd/{descriptor}/{name}"
-    finally:
-        os.close(descriptor)
-
-
-def _inode(descriptor: int) -> str | None:
-    try:
-        return str(os.fstat(descriptor).st_ino)
-    except OSError:
-        return None
 
 
 @cache

@@ -34,7 +34,8 @@ from elastic_runtime.engines.horovod.store import LoopbackStore
 from elastic_runtime.engines.through_worlds import ending_with_its_word, through_worlds
 from elastic_runtime.engines.torch.channel import Channel, WorldLost
 from elastic_runtime.engines.torch.messages import AnotherWanted, Offered
-from elastic_runtime.protocol.rank_link import FIXED_SIZE, RANK_SOCKET, LocalRankRead, RankLink, shared_link
+from elastic_runtime.protocol.rank_link import FIXED_SIZE, LocalRankRead, RankLink, shared_link
+from elastic_runtime.protocol.rank_sockets import RANK_SOCKET
 from elastic_runtime.run.observe import TIMELINE_SAMPLES, TRACES
 from elastic_runtime.run.waits import LONGEST_COLLECTIVE
 from elastic_runtime.script import kept_outputs
