@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -28,3 +30,22 @@ def test_tells_each_world(start: Start, tmp_path: Path) -> None:
     assert run.finish().phase is Phase.SUCCEEDED
     assert notes.read_text().splitlines() == [f"{size}: 127.0.0.1 slots={size}" for size in (2, 3, 2)]
     assert not elsewhere.exists(), "a run of this machine writes where somebody says"
+
+
+@pytest.mark.long
+@pytest.mark.skipif(not shutil.which("mpirun"), reason="mpirun is not installed (Debian: openmpi-bin)")
+def test_mpirun_starts_a_process_in_each_slot(start: Start, tmp_path: Path) -> None:
+    script, notes = Script("hosts.py", epochs=20, holds=(10,)), tmp_path / "hosts.txt"
+    run = start(script, (1, 3, 3), environment={"NOTES": str(notes)})
+    run.at(10)
+    hostfile = notes.with_suffix(".path").read_text()
+
+    def started(processes: int) -> subprocess.CompletedProcess[str]:
+        words = ["mpirun", "--allow-run-as-root", "--hostfile", hostfile, "-np", str(processes), "echo", "here"]
+        return subprocess.run(words, capture_output=True, text=True, check=False)
+
+    assert started(3).stdout.split() == ["here"] * 3
+    refused = started(4)
+    assert (refused.returncode != 0, "not enough slots" in refused.stderr) == (True, True)
+    run.go(10)
+    assert run.finish().phase is Phase.SUCCEEDED

@@ -25,6 +25,7 @@ def main() -> None:
         if hvd.rank() == 0:
             while (text := hostfile.read_text()).rpartition("=")[2].strip() != str(hvd.size()):
                 time.sleep(LOOK)  # The agent heard of the world when it was decided, and may be slower than the ranks.
+            notes.with_suffix(".path").write_text(str(hostfile))
             with notes.open("a") as lines:
                 lines.write(f"{hvd.size()}: {text}")
         pace.hold(state)
