@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gzip
+import json
 import re
 import threading
 from collections.abc import Iterator
@@ -109,6 +111,11 @@ def test_of_a_run_that_is_over_every_try_is_shown(place: Place, finished: RunInA
         assert_shows(page, finished.status())
         assert page.locator(".phase.succeeded").is_visible()
         assert page.get_by_role("button", name="Scale").count() == 0
+
+        with page.expect_download() as begun:
+            page.get_by_role("link", name="Timeline for chrome://tracing").click()
+        timeline = json.loads(gzip.decompress(begun.value.path().read_bytes()))
+        assert any("ALLREDUCE" in event.get("name", "") for event in timeline["traceEvents"])
 
         page.get_by_label("Try").select_option("1")
         page.get_by_role("heading", name=re.compile(r"Rank \d on worker-\d failed first")).wait_for(

@@ -163,7 +163,7 @@ class Saving:
             if process.returncode is None:
                 process.kill()
                 await process.wait()
-        if errors:
+        if errors and not self._observe.sampled:
             log.warning("%s", printable(errors.decode(errors="replace"), 1000))
         return timeline_name(fence) if process.returncode == 0 else None
 

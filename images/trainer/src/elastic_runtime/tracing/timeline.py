@@ -175,8 +175,8 @@ def _events(chunks: Iterable[bytes], world: _World, done: Merged) -> Iterator[di
         if event is not None:
             yield event
             continue
-        if isinstance(found, dict) and found.get("ph") == "E":
-            continue  # Of what had begun before the file.
+        if isinstance(found, dict) and found.get("ph") in ("E", "M"):
+            continue  # The end of what had begun before the file, or what is said of the whole file.
         done.left_out += 1
         torn += 1
         if torn >= MOST_TORN:
