@@ -83,6 +83,17 @@ def test_who_does_not_answer_is_not_waited_for_long(monkeypatch: pytest.MonkeyPa
     assert found.timeline == "s3://b/run/traces/timeline-1.json.gz"
 
 
+def test_samples_are_merged_by_the_first_or_not_at_all(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(gathering, "SAVING", 0.05)
+    monkeypatch.setattr(gathering, "MERGING_SAMPLES", 0.05)
+    found, workers = gathered(spec(timeline=True, sampled=True), lambda _order: None, good)
+    assert found.timeline is None
+    assert [len(worker.orders) for worker in workers] == [2, 1]
+    assert not caplog.records
+
+
 def test_where_nobody_is_left_the_log_says_how_it_is_done_by_hand(caplog: pytest.LogCaptureFixture) -> None:
     found, _ = gathered(spec(timeline=True))
     assert found.timeline is None

@@ -204,8 +204,10 @@ class Saving:
 
     def _has_pieces(self) -> bool:
         with closing(self._store) as store:
+            if not has_pieces(store, self._checkpoint.fence):
+                return False
             store.claim_beside(self._checkpoint.fence, self._checkpoint.owner)
-            return has_pieces(store, self._checkpoint.fence)
+            return True
 
     def _retire(self, store: CheckpointStore) -> None:
         if self._retired:

@@ -19,6 +19,8 @@ log = logging.getLogger(__name__)
 
 SAVING, MERGING = 30.0, 70.0
 """Seconds that workers have to save what there is, and one of them to merge it: longer than agents take at most."""
+MERGING_SAMPLES = 15.0
+"""Seconds that the first of them has for samples, which nobody has asked for."""
 _TOLD = frozenset(
     {
         EventKind.SIZE_ASKED,
@@ -72,14 +74,16 @@ class Gathering:
         self.profiles = tuple(f"{uri}/{name}" for name in names[:MAX_PROFILES])
         if not self._spec.observe.timeline:
             return
-        for worker in here:
-            merged = await self._ask([worker], SaveTraces(marks(status), merge=True), MERGING)
+        sampled = self._spec.observe.sampled
+        for worker in here[:1] if sampled else here:
+            max_wait = MERGING_SAMPLES if sampled else MERGING
+            merged = await self._ask([worker], SaveTraces(marks(status), merge=True), max_wait)
             if merged and timeline_name(fence) in merged[0].files:
                 self.timeline = f"{uri}/{timeline_name(fence)}"
                 return
             if merged:
                 break
-        if self._spec.observe.sampled:
+        if sampled:
             return
         words = "the timeline is not merged; python -m elastic_runtime.tracing.traces %s %d does that from its pieces"
         log.warning(words, uri, fence)
