@@ -132,7 +132,9 @@ def test_axe_finds_nothing(page: Any, tmp_path: Path, scheme: str) -> None:
 
 def test_a_phone_scrolls_only_downwards(page: Any, tmp_path: Path) -> None:
     page.set_viewport_size({"width": 390, "height": 800})
-    opened(page, tmp_path, FAILED, COST)
+    uri = f"s3://{'bucket' * 10}/run/traces/timeline-1.json.gz"
+    opened(page, tmp_path, replace(FAILED, timeline=uri), COST)
+    assert page.get_by_text(uri).is_visible()
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
 
 

@@ -118,6 +118,11 @@ class TestContents:
         assert data_of(render_report(replace(RUN, step=None)))["figures"]["newest step"] == "unknown"
         assert data_of(render_report(EMPTY))["figures"]["newest step"] == "–", "it has not trained yet"
 
+    def test_tell_where_the_timeline_is(self) -> None:
+        uri = "s3://bucket/run/traces/timeline-1.json.gz"
+        assert data_of(render_report(replace(RUN, timeline=uri)))["status"]["timeline"] == uri
+        assert len(data_of(render_report(replace(RUN, timeline=uri * 100)))["status"]["timeline"]) == 500
+
     def test_say_why_a_run_failed(self) -> None:
         data = data_of(render_report(FAILED))
         assert (data["status"]["failure"], data["status"]["reason"]) == ("rank_failed", "rank 0 ended with code 1")

@@ -91,6 +91,8 @@ export interface Status {
   started: string | null;
   finished: string | null;
   failure: string | null;
+  /** URI of Horovod's. */
+  timeline: string | null;
   world_size: number;
   target_size: number;
   generation: number;

@@ -24,6 +24,11 @@ export function ReportPage({ report }: { report: Report }) {
           <span>
             uid <code>{status.uid}</code>
           </span>
+          {status.timeline && (
+            <span>
+              timeline <code>{status.timeline}</code>
+            </span>
+          )}
         </p>
       </header>
       <main>

@@ -44,7 +44,7 @@ MOST_WORKERS = 100
 """Workers that are listed."""
 MOST_SIZES = 12
 """Sizes of worlds in a row."""
-_NAME = 100
+_NAME, _URI = 100, 500
 _MOST_RANKS, _MOST_GPUS, _MOST_CAUSES = 50, 16, 20
 _EXTREMES = 1e-100, 1e100
 """Values below count as 0, and values above are left out: no axis has room for them."""
@@ -93,6 +93,7 @@ def _status(status: Status, size: Size) -> dict[str, Any]:
         "started": status.started and time_to_text(status.started),
         "finished": status.finished and time_to_text(status.finished),
         "failure": status.failure,
+        "timeline": status.timeline and shortened(status.timeline, _URI),
         "world_size": status.world_size,
         "target_size": status.target_size,
         "step": status.step,

@@ -48,7 +48,9 @@ A script is not told that machines will be taken       It is: see :mod:`elastic_
 A removed rank is aborted 50 ms after its next commit  It asks whether it still has a rank, and exits with 0.
 A loss in a reset callback ends the survivors          They go back to the last commit, as from everywhere else.
 Autotune hangs or crashes in a second world (#2835)    Only in runs of one size, whose ranks then start anew.
-The timeline is truncated by each generation           Each generation writes a file of its own.
+The timeline is truncated by each generation           Each generation writes a file of its own, or samples.
+The thread that writes it takes a core, also when it   It sleeps, in our build (``images/trainer/patches``).
+is stopped
 =====================================================  ==========================================================
 
 With torch (:mod:`~elastic_runtime.engines.horovod.torch`):
