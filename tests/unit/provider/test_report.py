@@ -100,9 +100,9 @@ class TestContents:
 
     def test_have_nothing_that_is_not_shown(self) -> None:
         """People hand a report on: it has no word of the run that they do not see."""
-        told = replace(RUN, returned='"returned-1"', timeline="s3://timeline-1", profiles=("s3://profile-1",))
+        told = replace(RUN, returned='"returned-1"', profiles=("s3://profile-1",))
         html = render_report(replace(told, outputs=Outputs("s3://outputs-1", 1, 1)))
-        for hidden in ("returned-1", "timeline-1", "profile-1", "outputs-1", "file:///there"):
+        for hidden in ("returned-1", "profile-1", "outputs-1", "file:///there"):
             assert hidden not in html
 
     def test_tell_how_far_a_run_came_if_its_script_says_how_many_steps_it_has(self) -> None:
