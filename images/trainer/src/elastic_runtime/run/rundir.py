@@ -27,9 +27,7 @@ On Kubernetes the same meet in ConfigMaps, annotations and the worker set's ``sc
 
 from __future__ import annotations
 
-import fcntl
 import json
-import os
 import re
 import ssl
 from dataclasses import dataclass
@@ -40,6 +38,7 @@ from elastic_runtime.documents import from_json, parse_json, to_json, write_atom
 from elastic_runtime.errors import Conflict, ElasticError, InvalidDocument, RunNotFound
 from elastic_runtime.run.headline import Headline, headline
 from elastic_runtime.run.join import MAX_TOKENS, pin_of
+from elastic_runtime.run.locking import is_locked
 from elastic_runtime.run.reading import LONGEST, read_bytes, read_start
 from elastic_runtime.run.spec import RunSpec
 from elastic_runtime.run.status import Status
@@ -274,18 +273,7 @@ class RunDir:
 
     def launcher_alive(self) -> bool:
         """Whether a launcher holds the lock; True also in the moment in which it has not read its spec yet."""
-        try:
-            handle = os.open(self.lock, os.O_RDWR)
-        except FileNotFoundError:
-            return False
-        try:
-            # Shared, so that two who ask at once do not take each other for a launcher.
-            fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
-        finally:
-            os.close(handle)
-        return False
+        return is_locked(self.lock)
 
     def _read(self, name: str, most: int = LONGEST) -> str:
         try:

@@ -1,0 +1,250 @@
+"""What a keeper has of runs, hosts and their workers, and what follows. No I/O, and no clock of its own.
+
+All times are seconds of one monotonic clock.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, field
+
+from elastic_runtime.errors import InvalidDocument
+from elastic_runtime.pool.allotment import Wish, allot, explain
+from elastic_runtime.pool.messages import (
+    AgentEnded,
+    EndHost,
+    ForkAgent,
+    Granted,
+    HostHello,
+    KillAgent,
+    Launch,
+    RunHello,
+    ToHost,
+    Wishes,
+)
+from elastic_runtime.pool.settings import PoolSettings
+from elastic_runtime.pool.status import PoolRun, PoolStatus
+from elastic_runtime.retry import Retry, RetryPolicy
+
+log = logging.getLogger(__name__)
+
+RETURN = 30.0
+"""Seconds that a launcher has to dial again, before its agents are killed: those of one that is dead end by themselves,
+and those of one that lives train on without a keeper."""
+SHORT_LIFE = 5.0
+"""An agent that failed in less seconds holds the next one of its run back."""
+_BACKOFF = RetryPolicy(first=1.0, longest=60.0)
+MOST_RUNS = 1000
+"""Runs in a pool, waiting ones included."""
+
+
+@dataclass(slots=True, eq=False)
+class _Worker:
+    """One place for an agent."""
+
+    host: str
+    place: int
+    uid: str = ""
+    """Of the run that has it; empty: it is free."""
+    name: str = ""
+    """In that run."""
+    born: float = 0.0
+    killed: bool = False
+
+
+@dataclass(slots=True, eq=False)
+class _Run:
+    name: str
+    since: float
+    launch: Launch
+    wishes: Wishes
+    has: int
+    next_worker: int
+    told: Granted | None = None
+    lost: float | None = None
+    """When its launcher's connection ended; None: it is here."""
+    hold_until: float = 0.0
+    retry: Retry = field(default_factory=lambda: Retry(_BACKOFF))
+
+    def wish(self, uid: str, here: int) -> Wish:
+        """What it would have. A run whose launcher is gone keeps what it has, until that has ended."""
+        wishes = self.wishes
+        sizes = (wishes.minimum, wishes.wanted, wishes.maximum) if self.lost is None else (here, here, here)
+        return Wish(uid, *sizes, wishes.priority, wishes.greedy, self.since, self.has, self.name)
+
+
+Orders = list[tuple[str, Granted | ToHost]]
+"""Messages to runs, by uid, and to hosts, by name."""
+
+
+class Ledger:
+    """Args: settings: of the pool."""
+
+    def __init__(self, settings: PoolSettings) -> None:
+        self._settings = settings
+        self._runs: dict[str, _Run] = {}
+        self._workers: list[_Worker] = []
+        self._unknown: dict[str, float] = {}
+        """Runs that have agents and no launcher that this keeper has met, and since when."""
+        self._needed = 0.0
+        """When a run last wished for workers, or had some."""
+        self._reasons: dict[str, str] = {}
+
+    @property
+    def hosts(self) -> tuple[str, ...]:
+        """Names of those that are connected."""
+        return tuple(dict.fromkeys(each.host for each in self._workers))
+
+    @property
+    def wants_host(self) -> bool:
+        """Whether there are to be workers."""
+        return bool(self._settings.minimum or self._is_needed)
+
+    @property
+    def _is_needed(self) -> bool:
+        return any(run.wishes.wanted for run in self._runs.values()) or any(each.uid for each in self._workers)
+
+    # What happens.
+
+    def run_came(self, hello: RunHello) -> None:
+        """A launcher has connected. Raises InvalidDocument if it cannot be."""
+        check(hello.wishes)
+        before = self._runs.get(hello.uid)
+        if before is not None and before.lost is None:
+            raise InvalidDocument(f"a second launcher of run {hello.run}")
+        if before is None and len(self._runs) >= MOST_RUNS:
+            raise InvalidDocument(f"there are {MOST_RUNS} runs in the pool")
+        used = [int(number) for each in self._of(hello.uid) if (number := each.name.rpartition("-")[2]).isdecimal()]
+        count = max([hello.next_worker, before.next_worker if before else 0, *(number + 1 for number in used)])
+        has = before.has if before else hello.has
+        self._runs[hello.uid] = _Run(hello.run, hello.since, hello.launch, hello.wishes, has, count)
+        self._unknown.pop(hello.uid, None)
+
+    def run_wishes(self, uid: str, wishes: Wishes) -> Orders:
+        """A launcher wishes for something else. Raises InvalidDocument if it cannot be."""
+        check(wishes)
+        self._runs[uid].wishes = wishes
+        return [order for each in self._of(uid) if each.name in wishes.ends for order in self._kill(each)]
+
+    def run_gone(self, uid: str, now: float) -> None:
+        """A launcher's connection has ended."""
+        self._runs[uid].lost = now
+
+    def host_came(self, hello: HostHello, now: float) -> None:
+        """A host has connected. Raises InvalidDocument if it cannot be."""
+        if any(each.host == hello.host for each in self._workers):
+            raise InvalidDocument(f"a second host {hello.host}")
+        if not 1 <= hello.capacity <= self._settings.maximum:
+            raise InvalidDocument(f"host {hello.host} has {hello.capacity} workers")
+        mine = [_Worker(hello.host, place, born=now) for place in range(hello.capacity)]
+        for busy in hello.busy:
+            if not 0 <= busy.place < hello.capacity:
+                raise InvalidDocument(f"host {hello.host} has no place {busy.place}")
+            mine[busy.place].uid, mine[busy.place].name = busy.uid, busy.worker
+            if busy.uid not in self._runs:
+                self._unknown.setdefault(busy.uid, now)
+        self._workers += mine
+
+    def host_gone(self, host: str) -> None:
+        """A host's connection has ended. If it lives, it dials again, and tells what agents it has."""
+        self._workers = [each for each in self._workers if each.host != host]
+
+    def agent_ended(self, host: str, message: AgentEnded, now: float) -> None:
+        """A host says that an agent is no more."""
+        for each in self._workers:
+            if (each.host, each.place, each.uid, each.name) == (host, message.place, message.uid, message.worker):
+                run = self._runs.get(each.uid)
+                if run and message.code and not each.killed and now - each.born < SHORT_LIFE:
+                    run.hold_until = now + run.retry.failed()
+                    log.info("%s of %s ended with %d after %.1f s", each.name, run.name, message.code, now - each.born)
+                elif run:
+                    run.retry.succeeded()
+                each.uid = each.name = ""
+                each.killed = False
+
+    # What follows.
+
+    def settle(self, now: float) -> Orders:
+        """Divide the workers anew. Returns what is to be told to whom, in that order."""
+        orders = self._end_lost(now)
+        wishes = [run.wish(uid, len(self._of(uid))) for uid, run in self._runs.items()]
+        most = self._settings.maximum - sum(each.uid in self._unknown for each in self._workers)
+        given = allot(wishes, most)
+        for wish in wishes:
+            uid, run = wish.run, self._runs[wish.run]
+            run.has = given.get(uid, 0)
+            self._reasons[uid] = explain(wish, wishes, given, self._settings.maximum, self._settings.name)
+        # Those that have least of what they were given come first: at a start, each run soon has some.
+        for uid, run in sorted(self._runs.items(), key=lambda each: len(self._of(each[0]))):
+            if run.lost is None:
+                orders += self._assign(uid, run, now)
+        if self._is_needed:
+            self._needed = now
+        elif not self._settings.minimum and now - self._needed >= self._settings.idle:
+            orders += [(host, EndHost()) for host in self.hosts]
+        return orders
+
+    def _assign(self, uid: str, run: _Run, now: float) -> Orders:
+        forks: Orders = []
+        free = [each for each in self._workers if not each.uid]
+        short = run.has - len(self._of(uid)) if now >= run.hold_until else 0
+        for worker in free[: max(0, short)]:
+            worker.uid, worker.name, worker.born = uid, f"worker-{run.next_worker}", now
+            run.next_worker += 1
+            forks.append((worker.host, ForkAgent(worker.place, uid, worker.name, run.launch)))
+        granted = Granted(run.has, tuple(each.name for each in self._of(uid)), self._reasons[uid])
+        if granted == run.told:
+            return forks
+        run.told = granted
+        return [(uid, granted), *forks]  # The launcher expects an agent before that dials.
+
+    def _end_lost(self, now: float) -> Orders:
+        orders: Orders = []
+        for uid, run in list(self._runs.items()):
+            if run.lost is not None and not self._of(uid):
+                del self._runs[uid]
+                self._reasons.pop(uid, None)
+            elif run.lost is not None and now - run.lost > RETURN:
+                orders += [order for each in self._of(uid) for order in self._kill(each)]
+        for uid, since in list(self._unknown.items()):
+            if not self._of(uid):
+                del self._unknown[uid]
+            elif now - since > RETURN:
+                orders += [order for each in self._of(uid) for order in self._kill(each)]
+        return orders
+
+    @staticmethod
+    def _kill(worker: _Worker) -> Orders:
+        if worker.killed:
+            return []
+        worker.killed = True
+        return [(worker.host, KillAgent(worker.uid, worker.name))]
+
+    def _of(self, uid: str) -> list[_Worker]:
+        return [each for each in self._workers if each.uid == uid]
+
+    def status(self) -> PoolStatus:
+        """How the pool stands, for people."""
+        runs = [
+            PoolRun(
+                run.name,
+                uid,
+                run.wishes.priority,
+                run.wishes.greedy,
+                *(run.wishes.minimum, run.wishes.wanted, run.wishes.maximum),
+                run.has,
+                tuple(each.name for each in self._of(uid)),
+                "its launcher is gone" if run.lost is not None else self._reasons.get(uid, ""),
+            )
+            for uid, run in sorted(self._runs.items(), key=lambda each: (-each[1].wishes.priority, each[1].since))
+        ]
+        free = sum(not each.uid for each in self._workers)
+        return PoolStatus(self._settings, len(self._workers), free, tuple(runs))
+
+
+def check(wishes: Wishes) -> None:
+    """Raises InvalidDocument for wishes that no run can have."""
+    if not 1 <= wishes.minimum <= wishes.maximum:
+        raise InvalidDocument(f"a run cannot wish for {wishes.minimum} to {wishes.maximum} workers")
+    if wishes.wanted and not wishes.minimum <= wishes.wanted <= wishes.maximum:
+        raise InvalidDocument(f"{wishes.wanted} workers are not {wishes.minimum} to {wishes.maximum}")

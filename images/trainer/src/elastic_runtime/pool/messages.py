@@ -1,0 +1,137 @@
+"""Messages with a pool's keeper: JSON lines over mutual TLS, with the pool's own certificates.
+
+Launchers and hosts dial the keeper. A launcher says :class:`RunHello`, and then what it wishes for, whenever that
+changes; the keeper answers with what it has. A host is a process with warm imports, in which the agents of workers are
+forked: on this machine one for all workers. It says :class:`HostHello`, and is told what to fork. Each message tells
+all that there is to be told at that time, so that whoever dials again goes on where it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from elastic_runtime.marks import SPARSE, VERSION
+from elastic_runtime.protocol.messages import Vocabulary
+
+POOL_VERSION = 1
+"""Another one with each change of a message."""
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """How an agent of a run is started."""
+
+    arguments: tuple[str, ...]
+    """Of :mod:`elastic_runtime.agent`, but for ``--worker`` and ``--tls``."""
+    notices: str
+    """Folder in which its notice may appear."""
+    directory: str
+    """To be in."""
+    environment: Mapping[str, str] = field(repr=False)
+    """Of the agent and its ranks, on top of the host's. It includes secrets."""
+    certificates: Mapping[str, str] = field(repr=False)
+    """Content of the run's ``ca.crt``, ``agent.crt`` and ``agent.key``, by name. Secret."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wishes:
+    """Launcher: how many workers the run would have, and which are to be ended now."""
+
+    minimum: int
+    wanted: int
+    """0: none, as while it is paused."""
+    maximum: int
+    priority: int
+    greedy: bool
+    ends: tuple[str, ...] = field(default=(), metadata=SPARSE)
+    """Workers whose agents are to be killed: they are lost, or have not left in time."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunHello:
+    """First message of a launcher."""
+
+    run: str
+    uid: str
+    since: float
+    """When the run came to the pool, in seconds since the epoch: its place among runs of one priority."""
+    has: int
+    """What the keeper before has allotted to it."""
+    next_worker: int
+    """Number of the next worker: no name is used twice in a run."""
+    launch: Launch
+    wishes: Wishes
+    version: int = field(default=POOL_VERSION, metadata=VERSION)
+
+
+@dataclass(frozen=True, slots=True)
+class Granted:
+    """Keeper, to a launcher: what the run has. If it has more workers, it lets some leave."""
+
+    workers: int
+    """0: it waits."""
+    assigned: tuple[str, ...]
+    """Names of its workers that are here, or about to come."""
+    reason: str
+    """Why it has fewer than it wishes for, for people; empty: it has all."""
+
+
+@dataclass(frozen=True, slots=True)
+class Busy:
+    """A worker that has an agent."""
+
+    place: int
+    uid: str
+    worker: str
+
+
+@dataclass(frozen=True, slots=True)
+class HostHello:
+    """First message of a host."""
+
+    host: str
+    capacity: int
+    """Workers that it stands for, by their places, from 0."""
+    busy: tuple[Busy, ...] = ()
+    version: int = field(default=POOL_VERSION, metadata=VERSION)
+
+
+@dataclass(frozen=True, slots=True)
+class AgentEnded:
+    """Host: nothing of that agent is left."""
+
+    place: int
+    uid: str
+    worker: str
+    code: int
+
+
+@dataclass(frozen=True, slots=True)
+class ForkAgent:
+    """Keeper, to a host: fork an agent."""
+
+    place: int
+    uid: str
+    worker: str
+    launch: Launch
+
+
+@dataclass(frozen=True, slots=True)
+class KillAgent:
+    """Keeper, to a host: kill an agent with all that it runs."""
+
+    uid: str
+    worker: str
+
+
+@dataclass(frozen=True, slots=True)
+class EndHost:
+    """Keeper, to a host: no worker is needed any more."""
+
+
+ToKeeper = RunHello | Wishes | HostHello | AgentEnded
+ToLauncher = Granted
+ToHost = ForkAgent | KillAgent | EndHost
+TO_KEEPER: Vocabulary[ToKeeper] = Vocabulary(ToKeeper)
+FROM_KEEPER: Vocabulary[ToLauncher | ToHost] = Vocabulary(ToLauncher | ToHost)

@@ -1,0 +1,43 @@
+"""Settings of a pool, as they stand in its folder."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from elastic_runtime.errors import InvalidSettings
+from elastic_runtime.marks import VERSION
+from elastic_runtime.run.pool import check_pool_name
+
+MOST_WORKERS = 1000
+"""Workers of a pool."""
+LONGEST_IDLE = 30 * 86400.0
+"""Seconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class PoolSettings:
+    """A pool of workers that stay when runs end."""
+
+    name: str
+    minimum: int = 0
+    """Workers that stay warm though no run has them."""
+    maximum: int = 1
+    gpus: int = 0
+    """GPUs of each worker."""
+    idle: float = 600.0
+    """Seconds after which workers above the minimum end that no run has had."""
+    version: int = field(default=1, metadata=VERSION)
+
+    def __post_init__(self) -> None:
+        check_pool_name(self.name)
+        if not 1 <= self.maximum <= MOST_WORKERS:
+            remedy = f"Write 1 to {MOST_WORKERS}"
+            raise InvalidSettings("pool.max", f"{self.maximum} is not within the bounds", remedy)
+        if not 0 <= self.minimum <= self.maximum:
+            remedy = f"Write 0 to {self.maximum}, which is pool.max"
+            raise InvalidSettings("pool.min", f"{self.minimum} is not within the bounds", remedy)
+        if not 0 <= self.gpus <= MOST_WORKERS:
+            raise InvalidSettings("pool.gpus", f"{self.gpus} is not within the bounds", "Write GPUs of one worker")
+        if not 0 <= self.idle <= LONGEST_IDLE:
+            remedy = "Write 0 s to 30 days"
+            raise InvalidSettings("pool.idle", f"{self.idle:g} s is not within the bounds", remedy)

@@ -1,0 +1,229 @@
+"""What a pool's keeper has its hosts and launchers told."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from elastic_runtime.errors import InvalidDocument
+from elastic_runtime.pool.ledger import RETURN, SHORT_LIFE, Ledger
+from elastic_runtime.pool.messages import (
+    AgentEnded,
+    Busy,
+    EndHost,
+    ForkAgent,
+    Granted,
+    HostHello,
+    KillAgent,
+    Launch,
+    RunHello,
+    Wishes,
+)
+from elastic_runtime.pool.settings import PoolSettings
+
+LAUNCH = Launch((), "/notices", "/", {}, {})
+
+
+class Bench:
+    """A pool of four workers, the messages that its keeper sends, and its clock."""
+
+    def __init__(self, **settings: Any) -> None:
+        self.ledger = Ledger(PoolSettings("team-a", **{"maximum": 4, "idle": 60.0, **settings}))
+        self.now = 100.0
+        self.granted: dict[str, Granted] = {}
+        self.forked: dict[tuple[str, str], int] = {}
+        self.killed: list[tuple[str, str]] = []
+        self.ends = False
+
+    def host(self, *busy: Busy) -> None:
+        self.ledger.host_came(HostHello("here", 4, busy), self.now)
+
+    def run(self, uid: str, wanted: int, *, priority: int = 1, minimum: int = 1, **hello: Any) -> None:
+        wishes = Wishes(minimum, wanted, 4, priority, False)
+        fields = {"since": self.now, "has": 0, "next_worker": 0, **hello}
+        self.ledger.run_came(RunHello(uid, uid, launch=LAUNCH, wishes=wishes, **fields))
+
+    def settle(self) -> None:
+        self.deliver(self.ledger.settle(self.now))
+
+    def deliver(self, orders: list[tuple[str, Any]]) -> None:
+        for target, message in orders:
+            match message:
+                case Granted():
+                    self.granted[target] = message
+                case ForkAgent(place, uid, worker):
+                    assert worker in self.granted[uid].assigned, "its launcher is told before it dials"
+                    self.forked[uid, worker] = place
+                case KillAgent(uid, worker):
+                    self.killed.append((uid, worker))
+                case EndHost():
+                    self.ends = True
+
+    def ended(self, uid: str, worker: str, code: int = 0) -> None:
+        self.ledger.agent_ended("here", AgentEnded(self.forked.pop((uid, worker)), uid, worker, code), self.now)
+
+
+def test_a_run_gets_workers_and_a_higher_priority_takes_them_as_they_leave() -> None:
+    bench = Bench()
+    bench.host()
+    bench.run("low", 4)
+    bench.settle()
+    assert bench.granted["low"] == Granted(4, ("worker-0", "worker-1", "worker-2", "worker-3"), "")
+    bench.run("high", 3, priority=10)
+    bench.settle()
+    assert bench.granted["low"].workers == 1
+    assert "priority 1 beside high (10)" in bench.granted["low"].reason
+    assert bench.granted["high"] == Granted(3, (), ""), "none has left yet"
+    bench.ended("low", "worker-3")
+    bench.settle()
+    assert bench.forked["high", "worker-0"] == 3
+    assert bench.granted["low"].assigned == ("worker-0", "worker-1", "worker-2")
+
+
+def test_a_run_that_cannot_have_its_minimum_waits_with_a_reason() -> None:
+    bench = Bench()
+    bench.host()
+    bench.run("first", 3, minimum=3)
+    bench.run("second", 2, minimum=2)
+    bench.settle()
+    assert bench.granted["second"].workers == 0
+    assert bench.granted["second"].reason.startswith("waits for 2 workers of pool team-a")
+
+
+def test_a_pool_without_a_host_grants_and_forks_once_there_is_one() -> None:
+    bench = Bench()
+    assert not bench.ledger.wants_host
+    bench.run("only", 2)
+    bench.settle()
+    assert bench.ledger.wants_host
+    assert bench.granted["only"] == Granted(2, (), "")
+    bench.host()
+    bench.settle()
+    assert len(bench.forked) == 2
+
+
+def test_workers_of_a_launcher_that_was_killed_come_back_and_are_killed_if_they_do_not() -> None:
+    bench = Bench()
+    bench.host()
+    bench.run("lost", 2)
+    bench.settle()
+    bench.ledger.run_gone("lost", bench.now)
+    bench.run("next", 4, minimum=3)
+    bench.ended("lost", "worker-0")
+    bench.settle()
+    assert bench.granted["next"].workers == 3
+    assert len(bench.forked) == 4
+    bench.now += RETURN + 1
+    bench.settle()
+    bench.settle()
+    assert bench.killed == [("lost", "worker-1")], "once"
+    bench.ended("lost", "worker-1", -9)
+    bench.settle()
+    assert [run.run for run in bench.ledger.status().runs] == ["next"]
+
+
+def test_a_new_keeper_adopts_agents_and_waits_for_their_launchers() -> None:
+    bench = Bench()
+    bench.host(Busy(0, "old", "worker-4"), Busy(2, "old", "worker-5"))
+    bench.run("new", 4)
+    bench.settle()
+    assert bench.granted["new"].workers == 2, "the others are somebody's"
+    bench.run("old", 2, since=1.0, has=2, next_worker=5)
+    bench.settle()
+    assert bench.granted["old"] == Granted(2, ("worker-4", "worker-5"), "")
+    bench.ledger.agent_ended("here", AgentEnded(0, "old", "worker-4", 0), bench.now)
+    bench.settle()
+    assert ("old", "worker-6") in bench.forked, "no name is used twice"
+
+
+def test_agents_whose_launcher_never_dials_are_killed() -> None:
+    bench = Bench()
+    bench.host(Busy(0, "old", "worker-4"))
+    bench.now += RETURN + 1
+    bench.settle()
+    assert bench.killed == [("old", "worker-4")]
+
+
+def test_a_launcher_that_dials_again_keeps_its_workers() -> None:
+    bench = Bench()
+    bench.host()
+    bench.run("only", 2)
+    bench.settle()
+    bench.ledger.run_gone("only", bench.now)
+    bench.settle()
+    bench.run("only", 2, has=2, next_worker=2)
+    bench.settle()
+    assert bench.granted["only"] == Granted(2, ("worker-0", "worker-1"), "")
+    assert len(bench.forked) == 2
+
+
+def test_an_agent_that_fails_at_once_holds_the_next_one_back() -> None:
+    bench = Bench()
+    bench.host()
+    bench.run("only", 1)
+    bench.settle()
+    bench.ended("only", "worker-0", 1)
+    bench.settle()
+    assert not bench.forked
+    bench.now += 2
+    bench.settle()
+    assert set(bench.forked) == {("only", "worker-1")}
+    bench.now += SHORT_LIFE
+    bench.ended("only", "worker-1", 1)
+    bench.settle()
+    assert set(bench.forked) == {("only", "worker-2")}, "that one had lived"
+
+
+def test_what_a_launcher_ends_is_killed_once() -> None:
+    bench = Bench()
+    bench.host()
+    bench.run("only", 2)
+    bench.settle()
+    wishes = Wishes(1, 2, 4, 1, False, ("worker-1", "worker-9"))
+    bench.deliver(bench.ledger.run_wishes("only", wishes))
+    bench.deliver(bench.ledger.run_wishes("only", wishes))
+    assert bench.killed == [("only", "worker-1")]
+
+
+def test_hosts_end_once_nobody_has_wished_for_a_worker_for_the_idle_time() -> None:
+    bench = Bench()
+    bench.host()
+    bench.run("only", 1)
+    bench.settle()
+    bench.ledger.run_gone("only", bench.now)
+    bench.ended("only", "worker-0")
+    bench.settle()
+    bench.now += 59
+    bench.settle()
+    assert not bench.ends
+    bench.now += 2
+    bench.settle()
+    assert bench.ends
+    assert not bench.ledger.wants_host
+
+
+def test_a_pool_with_a_minimum_keeps_its_host() -> None:
+    bench = Bench(minimum=1)
+    assert bench.ledger.wants_host
+    bench.host()
+    bench.now += 1000
+    bench.settle()
+    assert not bench.ends
+
+
+def test_what_cannot_be_is_refused() -> None:
+    bench = Bench()
+    bench.host()
+    bench.run("only", 1)
+    with pytest.raises(InvalidDocument, match="second launcher"):
+        bench.run("only", 1)
+    with pytest.raises(InvalidDocument, match="second host"):
+        bench.host()
+    for wishes in (Wishes(0, 1, 1, 1, False), Wishes(3, 3, 2, 1, False), Wishes(2, 1, 3, 1, False)):
+        with pytest.raises(InvalidDocument):
+            bench.ledger.run_wishes("only", wishes)
+    other = Bench()
+    for hello in (HostHello("a", 9), HostHello("a", 4, (Busy(7, "x", "worker-0"),))):
+        with pytest.raises(InvalidDocument):
+            other.ledger.host_came(hello, 0.0)
