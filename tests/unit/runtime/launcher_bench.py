@@ -13,7 +13,7 @@ from elastic_runtime.errors import OwnershipLost
 from elastic_runtime.launcher.decision.facts import LeadershipState, Refusal
 from elastic_runtime.launcher.joining import Joining
 from elastic_runtime.launcher.loop import Launcher
-from elastic_runtime.launcher.platform import Machine
+from elastic_runtime.launcher.platform import Machine, Share
 from elastic_runtime.launcher.record.output import OutputLog
 from elastic_runtime.net.certificates import agent_context
 from elastic_runtime.net.framing import decode_line
@@ -33,6 +33,7 @@ class Place:
 
     tenure_: LeadershipState = LeadershipState.HELD
     wanted_: int = 1
+    given: int | None = None
     requests_: str | None = None
     cancelled: str | None = None
     lost: bool = False
@@ -77,6 +78,12 @@ class Place:
 
     def leadership(self) -> LeadershipState:
         return self.tenure_
+
+    def share(self, wanted: int, /) -> Share:
+        return Share(wanted if self.given is None else self.given, "" if self.given is None else "as the pool gives")
+
+    def only(self, workers: int, /) -> None:
+        self.did.append(f"only {workers}")
 
     def expects(self, worker: str, /) -> bool:
         return self.known is None or worker in self.known

@@ -466,3 +466,18 @@ class TestBeforeASessionIsClosed:
             assert "no rank could write the state within" in await self.restarted(place)
 
         launched(tls, test, spec=self.SPEC)
+
+
+def test_a_place_may_give_fewer_workers_than_are_asked_for(tls: Path) -> None:
+    async def test(place: Place, worker: Worker, _: asyncio.Task[Status]) -> None:
+        place.wanted_, place.given = 3, 1
+        worker.writer.write(encode(Ready(True)))
+        status = await place.until(lambda status: status.events and status.target_size == 3)
+        assert [event.message for event in status.events if event.kind is EventKind.SIZE_ASKED][
+            -1
+        ] == "as the pool gives"
+        async with asyncio.timeout(SOON):  # At once: nobody else is waited for.
+            while not isinstance(await worker.hear(), StartRank):
+                pass
+
+    launched(tls, test, spec=replace(RUN, workers=WorkersSpec(1, 1, 3), timing=replace(RUN.timing, gather=600.0)))

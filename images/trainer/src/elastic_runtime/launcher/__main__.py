@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import fcntl
 import os
 import signal
 import socket
 import sys
-import time
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -23,6 +21,7 @@ from elastic_runtime.net.descriptors import raise_descriptor_limit
 from elastic_runtime.net.sockets import named_address
 from elastic_runtime.printable import LONG, printable
 from elastic_runtime.run.join import BY_NAME, HOW_TO_NAME, JoinSpec
+from elastic_runtime.run.locking import take
 from elastic_runtime.run.rundir import LauncherProcess, RunDir
 from elastic_runtime.run.spec import RunSpec
 from elastic_runtime.run.status import Phase, Status
@@ -33,8 +32,6 @@ if TYPE_CHECKING:
 
 VALIDITY = timedelta(days=365)
 """Validity of a local run's certificates. They end with its launcher, in a folder that only its user can read."""
-LOCK_ATTEMPTS, LOCK_PAUSE = 20, 0.05
-"""How often to try for the lock, and seconds between two tries."""
 
 
 async def run_in_folder(folder: RunDir) -> Status:
@@ -67,6 +64,10 @@ def _platform(folder: RunDir, spec: RunSpec) -> FolderPlatform:
         from elastic_runtime.slurm.commands import Commands
 
         return SlurmPlatform(folder, spec, Commands())
+    if spec.pool:
+        from elastic_runtime.launcher.pool.platform import PoolPlatform
+
+        return PoolPlatform(folder, spec, spec.pool)
     from elastic_runtime.launcher.local.platform import LocalPlatform
 
     return LocalPlatform(folder, spec)
@@ -122,18 +123,6 @@ def refuse(folder: RunDir, why: str) -> Status:
     )
     folder.write_status(failed)
     return failed
-
-
-def take(descriptor: int) -> bool:
-    """Lock it; whoever only looks whether it is locked holds it for an instant, which is waited for."""
-    for _ in range(LOCK_ATTEMPTS):
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            time.sleep(LOCK_PAUSE)
-        else:
-            return True
-    return False
 
 
 def main() -> None:

@@ -50,7 +50,7 @@ from elastic_runtime.launcher.gathering import Gathering
 from elastic_runtime.launcher.memory_watch import MemoryWatch
 from elastic_runtime.launcher.notebook import check_jupyter
 from elastic_runtime.launcher.observing import scraping
-from elastic_runtime.launcher.platform import Platform
+from elastic_runtime.launcher.platform import Platform, Share
 from elastic_runtime.launcher.record.askers import Askers
 from elastic_runtime.launcher.record.output import OutputLog, ProgressLines
 from elastic_runtime.launcher.record.run_record import RunRecord
@@ -139,7 +139,7 @@ class Launcher:
             output,
             platform,
             lambda: self._session,
-            lambda: self._wanted,
+            lambda: self._share.workers,
             self._changed.set,
             self._gathering,
             self._standstills,
@@ -163,7 +163,8 @@ class Launcher:
         self._disturbed = False
         self._sizing = Sizing(spec, previous.plan_window, previous.pause) if previous else Sizing(spec)
         self._deadline = DeadlineWatch(spec, self._record, self._sizing, utc_now, previous)
-        self._wanted, self._askers = spec.workers.start, Askers()
+        self._wanted, self._share = spec.workers.start, Share(spec.workers.start)
+        self._askers = Askers()
         self._last_commit_told: tuple[CommitDeadline, int] = (CommitDeadline(None), 0)
         self._telling_again, self._published = TellingAgain(), 0.0
         self._stacks = StackDumps(platform, self._pool, self._record, self._loop.time)
@@ -226,7 +227,7 @@ class Launcher:
         if session and session.static and not self._spec.fixed_size:
             self._record.trains_static()
         facts = Facts(
-            wanted=self._wanted,
+            wanted=self._share.workers,
             workers=self._pool.facts(),
             session=session,
             trained=self._record.trained,
@@ -293,13 +294,17 @@ class Launcher:
             self._platform.ask(wanted)
         if wanted != self._wanted:
             self._record.lives.asked(wanted * self._spec.workers.slots)
-        self._wanted = wanted
+        self._wanted, share = wanted, self._platform.share(wanted)
+        if share != self._share and share.words:
+            self._record.event(EventKind.SIZE_ASKED, share.words)
+        self._share = share
 
     def _refuse(self, size: int, before: int) -> None:
         """Go back to the size that worked, if the other was asked for; else it is that of workers that were left."""
         ranks = self._session.rank_of if self._session else {}
         words, slots = self._record.failures.words(tuple(ranks)), self._spec.workers.slots
         self._record.lives.refuse(size)
+        self._platform.only(before // slots)
         if size == self._wanted * slots:
             self._sizing.order(before // slots)
         self._record.event(
@@ -310,7 +315,8 @@ class Launcher:
 
     def _hold(self, workers: int) -> None:
         """Have no more of them, until somebody asks for another size: which is answered likewise."""
-        asked = self._wanted
+        asked = self._share.workers
+        self._platform.only(workers)
         self._record.lives.refuse(asked * self._spec.workers.slots)
         self._sizing.order(workers)
         words = f"the script has no elastic state, and cannot use {asked} workers: the run stays at {workers}"
@@ -523,7 +529,7 @@ class Launcher:
         return replace(told, timeline=traces.timeline, profiles=traces.profiles)
 
     def _publish(self) -> None:
-        news = self._record.news, self._pool.facts(), self._wanted
+        news = self._record.news, self._pool.facts(), self._wanted, self._share
         interval = PUBLISH_INTERVAL if news != self._told else FIGURES_INTERVAL
         if self._loop.time() - self._published < interval:
             if news != self._told:

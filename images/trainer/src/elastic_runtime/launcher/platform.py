@@ -22,6 +22,15 @@ class Machine:
     instance_type: str | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Share:
+    """Workers that a place gives to a run."""
+
+    workers: int
+    words: str = ""
+    """Why there are not as many as asked for, for people; empty: there are."""
+
+
 class Documents(Protocol):
     """Documents of a run: requests and status, in the place where both sides read and write."""
 
@@ -70,6 +79,14 @@ class WorkerSet(Protocol):
 
     joining: Joining | None = None
     """Lets machines join by hand. None: they may not."""
+
+    def share(self, wanted: int, /) -> Share:
+        """Workers to train with, where so many are asked for. By default these; a pool may give others."""
+        return Share(wanted)
+
+    def only(self, _workers: int, /) -> None:
+        """The script cannot train with more than so many: have no further ones come unless somebody asks for them."""
+        return
 
     def expects(self, _worker: str, /) -> bool:
         """Whether a worker of that name can be there; whoever claims another one is turned away."""

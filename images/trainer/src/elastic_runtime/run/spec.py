@@ -19,6 +19,7 @@ from elastic_runtime.marks import SPARSE, VERSION
 from elastic_runtime.run.deadline import DeadlineSpec
 from elastic_runtime.run.join import JoinSpec
 from elastic_runtime.run.observe import ObserveSpec
+from elastic_runtime.run.pool import PoolSpec
 
 SPEC_VERSION = 1
 """Another one with each change of the fields: a runtime that does not know one would train another run."""
@@ -444,6 +445,8 @@ class RunSpec:
     secrets: tuple[str, ...] = field(default=(), metadata=SPARSE)
     """Secrets of the run besides those in :attr:`environment`. Both are plain text here, and are hidden in all texts of
     the run that are shown."""
+    pool: PoolSpec | None = field(default=None, metadata=SPARSE)
+    """The standing pool that it has its workers of; None: they are its own."""
     version: int = field(default=SPEC_VERSION, metadata=VERSION)
 
     @property
@@ -465,6 +468,9 @@ class RunSpec:
             self.size_plan.check(self.workers)
         check_one_of(self.size_plan, self.deadline)
         check_join(self.join, self.recovery.mode)
+        if self.pool and self.recovery.mode is RecoveryMode.FIXED and self.workers.minimum != self.workers.maximum:
+            problem = 'with mode="fixed", a run in a pool cannot have fewer or more workers when others wish for them'
+            raise InvalidSettings("recovery.mode", problem, "Write workers.min = workers.max, or leave the mode out")
         if self.observe.saves and self.checkpoint is None:
             problem = "its files are kept beside the checkpoints, and no checkpoint store is set"
             raise InvalidSettings("observe", problem, 'Write checkpoint_uri="s3://bucket/runs"')

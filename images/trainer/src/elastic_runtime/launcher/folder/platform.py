@@ -15,7 +15,7 @@ from typing_extensions import override
 
 from elastic_runtime.errors import ClusterUnavailable, InvalidDocument, RunNotFound
 from elastic_runtime.launcher.decision.facts import Refusal
-from elastic_runtime.launcher.platform import LeaseAge, Machine, Platform, WorkerSet
+from elastic_runtime.launcher.platform import LeaseAge, Machine, Platform, Share, WorkerSet
 from elastic_runtime.pace import RateLimitedLog
 from elastic_runtime.printable import printable
 from elastic_runtime.retry import Retry, RetryPolicy
@@ -164,6 +164,14 @@ class FolderPlatform(Platform):
                 return
             await retry.pause()
             self.publish(self._unwritten)
+
+    @override
+    def share(self, wanted: int, /) -> Share:
+        return self._workers.share(wanted)
+
+    @override
+    def only(self, workers: int, /) -> None:
+        self._workers.only(workers)
 
     @override
     def expects(self, worker: str, /) -> bool:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import ctypes
 import itertools
 import logging
 import math
@@ -25,10 +24,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import psutil
 from typing_extensions import override
 
 from elastic_runtime.agent.devices import WorkerShares, pools
+from elastic_runtime.agent.orphans import adopt_orphans, end_orphans
 from elastic_runtime.agent.zygote import ZygoteClient
 from elastic_runtime.engines.registry import find_engine
 from elastic_runtime.launcher.decision.backoff import backoff_policy
@@ -46,7 +45,6 @@ COMING = 60.0
 """Seconds that an agent has to connect to the launcher, before it is killed and replaced."""
 CLOSE_TIMEOUT = 5.0
 """Seconds that agents have to end once the run is over, before they are killed."""
-_PR_SET_CHILD_SUBREAPER = 36
 
 
 @dataclass(slots=True, eq=False)
@@ -84,8 +82,7 @@ class LocalWorkers(FolderWorkers):
         """Start the warm process."""
         adopt_orphans()
         self._address = address
-        if self._spec.scripts or self._spec.observe.saves:
-            self._folder.scratch.mkdir(mode=0o700, exist_ok=True)
+        make_scratch(self._folder, self._spec)
         self._start_zygote()
 
     @override
@@ -179,16 +176,10 @@ class LocalWorkers(FolderWorkers):
             self._zygote.start(name, self._command(name), environment, None, (1, 2, no_link.fileno()))
 
     def _command(self, name: str) -> list[str]:
-        named = self._spec.recovery.notices
-        where = ("--address", self._spec.join.address) if self._spec.join else ("--interface", _loopback())
-        scratch = ("--scratch", str(self._folder.scratch)) if self._folder.scratch.exists() else ()
         return [
-            *(sys.executable, "-m", "elastic_runtime.agent", "--worker", name),
-            *("--launcher", self._address, "--tls", str(self._folder.tls)),
-            *("--slots", str(self._spec.workers.slots), "--grace", str(self._spec.timing.leave_grace)),
-            *("--notice-file", str(self._notice(name)), *where, *scratch),
-            # Nobody searches for a cloud's service from this machine, which may be anybody's desk.
-            *("--metadata", NoticeService.NONE if named is NoticeService.AUTO else named),
+            *(sys.executable, "-m", "elastic_runtime.agent"),
+            *agent_arguments(self._folder, self._spec, self._address),
+            *("--worker", name, "--notice-file", str(self._notice(name)), "--tls", str(self._folder.tls)),
         ]
 
     def _signal(self, agent: _Agent, number: int) -> None:
@@ -196,7 +187,7 @@ class LocalWorkers(FolderWorkers):
             self._zygote.signal(agent.name, number)
 
     def _notice(self, worker: str) -> Path:
-        return self._folder.notices / f"{worker}.json"
+        return notice_file(self._folder, worker)
 
     def _handle_zygote_message(self, message: dict[str, Any]) -> None:
         if "ready" in message:
@@ -248,20 +239,31 @@ def _loopback() -> str:
     return "lo" if sys.platform == "linux" else "lo0"
 
 
-def adopt_orphans() -> None:
-    """Become the parent of whatever our descendants leave behind, so that it can be ended (Linux)."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1)
+def notice_file(folder: RunDir, worker: str) -> Path:
+    """Return the path at which a notice for this worker may appear."""
+    return folder.notices / f"{worker}.json"
 
 
-def end_orphans(keep: int | None) -> None:
-    """Kill and reap every child but ``keep``: what a killed agent's ranks have left behind."""
-    for child in psutil.Process().children():
-        if child.pid == keep:
-            continue
-        try:
-            for process in (*child.children(recursive=True), child):
-                process.kill()
-            os.waitpid(child.pid, 0)
-        except (psutil.NoSuchProcess, ChildProcessError):
-            continue
+def make_scratch(folder: RunDir, spec: RunSpec) -> None:
+    """Make the folder of the workers' folders, if the run needs one."""
+    if spec.scripts or spec.observe.saves:
+        folder.scratch.mkdir(mode=0o700, exist_ok=True)
+
+
+def agent_arguments(folder: RunDir, spec: RunSpec, address: str) -> list[str]:
+    """Return the arguments that all agents of a run have on this machine.
+
+    Args:
+        folder: of the run.
+        spec: of the run.
+        address: ``HOST:PORT`` of the launcher.
+    """
+    named = spec.recovery.notices
+    scratch = ("--scratch", str(folder.scratch)) if folder.scratch.exists() else ()
+    where = ("--address", spec.join.address) if spec.join else ("--interface", _loopback())
+    return [
+        *("--launcher", address, *where, *scratch),
+        *("--slots", str(spec.workers.slots), "--grace", str(spec.timing.leave_grace)),
+        # Nobody searches for a cloud's service from this machine, which may be anybody's desk.
+        *("--metadata", NoticeService.NONE if named is NoticeService.AUTO else named),
+    ]
