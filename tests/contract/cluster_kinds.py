@@ -15,7 +15,9 @@ from pathlib import Path
 from uuid import uuid4
 
 from elastic_runtime.errors import FailureKind, OwnershipLost, RunNotFound
+from elastic_runtime.pool.settings import PoolSettings
 from elastic_runtime.run import runobjects
+from elastic_runtime.run.pool import PoolSpec
 from elastic_runtime.run.rundir import RunDir
 from elastic_runtime.run.runobjects import Part
 from elastic_runtime.run.spec import RunSpec, Timing, WorkersSpec
@@ -26,6 +28,7 @@ from elastic_training.clusters.kubernetes import connection
 from elastic_training.clusters.kubernetes.place import KubernetesCluster
 from elastic_training.clusters.local import TIMES, LocalCluster
 from elastic_training.clusters.location import SlurmName
+from elastic_training.clusters.pool import PoolCluster
 from elastic_training.clusters.slurm import SlurmCluster
 from elastic_training.clusters.types import RunRef
 from elastic_training.concurrency.bridge import run
@@ -127,6 +130,23 @@ class LocalKind(Kind):
 
     def kill_launcher(self, ref: RunRef) -> None:
         os.kill(RunDir(self.folder / "runs" / ref.name).read_launcher().pid, signal.SIGKILL)
+
+
+class PoolKind(LocalKind):
+    """The same with workers of a pool, which is up for all tests."""
+
+    def __init__(self, folder: Path, python: str, root: Path) -> None:
+        super().__init__(folder, python)
+        self._root = root
+        settings, times = PoolSettings("contract", 1, 4), replace(TIMES, delete=30.0, delete_order=15.0)
+        self.cluster = PoolCluster(root, python, "contract", settings, times, poll=0.05)
+
+    def spec(self, *, start: int = 1, maximum: int = 3, environment: dict[str, str] | None = None) -> RunSpec:
+        spec = super().spec(start=start, maximum=maximum, environment=environment)
+        return replace(spec, pool=PoolSpec("contract"))
+
+    def kill_launcher(self, ref: RunRef) -> None:
+        os.kill(RunDir(self._root / ref.name).read_launcher().pid, signal.SIGKILL)
 
 
 class SqliteKind(LocalKind):

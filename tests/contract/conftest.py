@@ -8,11 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from elastic_training.clusters.pool import take_down
 from tests.contract.cluster_kinds import (
     FakeKind,
     Kind,
     KubernetesKind,
     LocalKind,
+    PoolKind,
     SlurmKind,
     SqliteKind,
     trainer_python,
@@ -20,7 +22,7 @@ from tests.contract.cluster_kinds import (
 from tests.kubernetes_namespace import Namespace, prepare
 
 KINDS = os.environ.get("ELASTIC_TRAINING_CONTRACT", "fake local sqlite").split()
-"""``kubernetes`` needs a cluster, and is what `make test-kubernetes` asks for."""
+"""``kubernetes`` needs a cluster, and is what `make test-kubernetes` asks for; ``pool``: `make test-pool`."""
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -29,22 +31,35 @@ def namespace() -> Namespace | None:
     return prepare("elastic-training-contract") if "kubernetes" in KINDS else None
 
 
+@pytest.fixture(scope="session")
+def pool_root(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Folder of a pool, if that is asked for."""
+    root = tmp_path_factory.mktemp("pool") / "runs"
+    yield root
+    if "pool" in KINDS:
+        take_down(root, "contract")
+
+
 @pytest.fixture(params=KINDS)
-def kind(request: pytest.FixtureRequest, tmp_path: Path, namespace: Namespace | None) -> Iterator[Kind]:
+def kind(
+    request: pytest.FixtureRequest, tmp_path: Path, namespace: Namespace | None, pool_root: Path
+) -> Iterator[Kind]:
     """A cluster without the run."""
-    made = _make(request.param, tmp_path, namespace)
+    made = _make(request.param, tmp_path, namespace, pool_root)
     try:
         yield made
     finally:
         made.close()
 
 
-def _make(name: str, folder: Path, namespace: Namespace | None) -> Kind:
+def _make(name: str, folder: Path, namespace: Namespace | None, pool_root: Path) -> Kind:
     match name:
         case "fake":
             return FakeKind()
         case "local":
             return LocalKind(folder, trainer_python())
+        case "pool":
+            return PoolKind(folder, trainer_python(), pool_root)
         case "sqlite":
             return SqliteKind(folder, trainer_python())
         case "slurm":

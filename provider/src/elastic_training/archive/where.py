@@ -17,8 +17,7 @@ from elastic_runtime.checkpoint.store import CheckpointStore, has_plain_host, op
 from elastic_runtime.errors import InvalidSettings
 from elastic_training.airflow.sdk import conf
 from elastic_training.archive.document import folder
-from elastic_training.clusters.location import LOCAL
-from elastic_training.clusters.registry import SECTION, local_settings, location
+from elastic_training.clusters.registry import SECTION, is_local, local_settings, location
 from elastic_training.identity.naming import TaskIdentity
 from elastic_training.settings.store_credentials import store_credentials
 
@@ -75,7 +74,7 @@ def address_of(checkpoints: str | None, conn_id: str | None, place: str) -> Addr
         return given
     if checkpoints:
         return beside(checkpoints, conn_id)
-    return of_this_machine() if place == LOCAL else None
+    return of_this_machine() if is_local(place) else None
 
 
 def beside(checkpoints: str, conn_id: str | None) -> Address:

@@ -367,6 +367,8 @@ class FolderPlace(PolledPlace):
             with suppress(ElasticError, OSError):
                 run = self._opened(path.name)
                 found = read_document(run)
+                if not self._lists(found):
+                    continue
                 try:
                     seen = run.read_headline()
                 except RunNotFound:  # Its launcher has not spoken yet.
@@ -374,6 +376,9 @@ class FolderPlace(PolledPlace):
                 if seen is None or not (seen.phase.final or self._host.alive(run)):
                     seen = headline(self._observe(found).status)
                 yield found.summary(seen)
+
+    def _lists(self, found: RunDocument) -> bool:  # noqa: ARG002  # for places that have some of them
+        return True
 
     @override
     @in_thread

@@ -53,7 +53,7 @@ def start_launcher(python: str, run: RunDir, credentials: Mapping[str, str] | No
             env={**launcher_environment(os.environ), **(credentials or {})},
             start_new_session=True,
         )
-    _children.append(process)
+    reap_later(process)
     # Not reaped before this line, so that the process can be read even if it has ended already.
     starter = LauncherProcess.of(process.pid)
     write_atomically(run.path / STARTER, to_json(starter))
@@ -83,6 +83,11 @@ def kill_session(process: LauncherProcess) -> None:
     if process_lives(process):
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
+
+
+def reap_later(process: subprocess.Popen[bytes]) -> None:
+    """Remember a process that outlives this one as a rule, so that it is no zombie if it does not."""
+    _children.append(process)
 
 
 def _reap() -> None:

@@ -14,6 +14,8 @@ from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 
 from elastic_runtime.errors import InvalidSettings
+from elastic_runtime.pool.settings import PoolSettings
+from elastic_runtime.run.pool import check_pool_name
 from elastic_runtime.slurm.jobs import SlurmSpec
 from elastic_training.airflow.sdk import conf
 from elastic_training.clusters.cluster import Cluster
@@ -29,6 +31,7 @@ from elastic_training.clusters.location import (
 from elastic_training.kubernetes_syntax import dns_label
 from elastic_training.settings.pods import Pods
 from elastic_training.settings.templating import is_template
+from elastic_training.settings.training_pool import POOL
 
 SECTION = "elastic_training"
 """Section of Airflow's configuration."""
@@ -44,6 +47,9 @@ def check_cluster(name: object) -> None:
         InvalidSettings: no cluster can have that name.
     """
     if is_template(name) or (isinstance(name, str) and (name in (LOCAL, *_substitutes) or SlurmName.parse(name))):
+        return
+    if isinstance(name, str) and is_pool(name):
+        check_pool_name(name.removeprefix(POOL))
         return
     try:
         split_name(name)
@@ -63,9 +69,19 @@ def split_name(name: object) -> tuple[str, str | None]:
     return connection, dns_label("cluster", namespace) if slash else None
 
 
+def is_pool(name: str) -> bool:
+    """Whether that is the name of a standing pool, as in ``pool:team-a``."""
+    return name.startswith(POOL)
+
+
+def is_local(own_name: str) -> bool:
+    """Whether the runs of the cluster of that name are processes of this machine."""
+    return own_name == LOCAL or is_pool(own_name)
+
+
 def has_pods(name: str) -> bool:
     """Whether the runs of the cluster of that name (its :func:`own_name`) are made of pods, as Pods describes them."""
-    return name != LOCAL and not name.startswith(f"{SLURM}:") and _place(name) is None
+    return not is_local(name) and not name.startswith(f"{SLURM}:") and _place(name) is None
 
 
 def namespace_of(own_name: str) -> str:
@@ -110,7 +126,8 @@ def get_cluster(name: str) -> Cluster:
     For a task's worker, and not for an event loop: what kind of connection it is, Airflow is asked.
 
     Args:
-        name: ``local``; ``slurm:/FOLDER``; a place of another package; ``CONNECTION`` or ``CONNECTION/NAMESPACE``.
+        name: ``local``; ``pool:NAME``; ``slurm:/FOLDER``; a place of another package; ``CONNECTION`` or
+            ``CONNECTION/NAMESPACE``.
 
     Raises:
         InvalidSettings: no cluster has that name.
@@ -118,12 +135,13 @@ def get_cluster(name: str) -> Cluster:
     return cluster_called(own_name(name))
 
 
-def cluster_called(name: str, jobs: Pods | SlurmSpec | None = None) -> Cluster:
+def cluster_called(name: str, jobs: Pods | SlurmSpec | PoolSettings | None = None) -> Cluster:
     """Return the cluster of an :func:`own_name`, as :func:`get_cluster` does. Does no I/O, so triggers may call it.
 
     Args:
         name: of the cluster.
         jobs: what the runs that it shall create are made of, for a place of pods or in Slurm; None: it creates none.
+            For a pool: with which the first run brings it up; None: it has to be up.
     """
     if substitute := _substitutes.get(name):
         return substitute
@@ -133,6 +151,14 @@ def cluster_called(name: str, jobs: Pods | SlurmSpec | None = None) -> Cluster:
         from elastic_training.clusters.slurm import SlurmCluster
 
         return SlurmCluster(slurm, jobs if isinstance(jobs, SlurmSpec) else None)
+    if is_pool(name):
+        from elastic_training.clusters.pool import PoolCluster
+
+        return PoolCluster(
+            *local_settings(),
+            check_pool_name(name.removeprefix(POOL)),
+            jobs if isinstance(jobs, PoolSettings) else None,
+        )
     if place := _place(name):
         return _made_by(place, name.partition("/")[2] or None)
     connection, namespace = split_name(name)
@@ -178,7 +204,9 @@ def _places() -> dict[str, EntryPoint]:
 
 
 def _is_own(name: str) -> bool:
-    return name == LOCAL or name in _substitutes or _place(name) is not None or SlurmName.parse(name) is not None
+    if is_local(name) or name in _substitutes:
+        return True
+    return _place(name) is not None or SlurmName.parse(name) is not None
 
 
 def _checked(name: str, found: Location | None) -> Location | None:
@@ -212,7 +240,7 @@ def _made_by(place: EntryPoint, rest: str | None) -> Cluster:
 
 
 def _remedy() -> str:
-    names = [repr(name) for name in (LOCAL, f"{SLURM}:/FOLDER", *sorted(_places()))]
+    names = [repr(name) for name in (LOCAL, f"{POOL}NAME", f"{SLURM}:/FOLDER", *sorted(_places()))]
     return (
         f"Write {', '.join(names)}, the id of an Airflow connection of type kubernetes or elastic_training, "
         "or CONNECTION/NAMESPACE"

@@ -15,13 +15,22 @@ from elastic_runtime.agent.devices import pools
 from elastic_runtime.clock import utc_now
 from elastic_runtime.errors import InvalidSettings
 from elastic_runtime.run.deadline import DeadlineSpec
+from elastic_runtime.run.pool import PoolSpec
 from elastic_runtime.run.shipment import pack
 from elastic_runtime.run.spec import RunSpec, check_hostfile, check_join, check_one_of, has_fixed_size
 from elastic_runtime.slurm.jobs import SlurmSpec
 from elastic_training.airflow.versions import folder_of
 from elastic_training.clusters.cluster import Cluster
 from elastic_training.clusters.location import LOCAL, SLURM, Location
-from elastic_training.clusters.registry import check_cluster, cluster_called, has_pods, local_settings, location
+from elastic_training.clusters.registry import (
+    check_cluster,
+    cluster_called,
+    has_pods,
+    is_local,
+    is_pool,
+    local_settings,
+    location,
+)
 from elastic_training.concurrency.bridge import run
 from elastic_training.cost.price_book import check_price_book, read_book, worker_price
 from elastic_training.identity.naming import run_name
@@ -51,6 +60,7 @@ from elastic_training.settings.size_plan import SizePlan
 from elastic_training.settings.slurm import Slurm, slurm_of
 from elastic_training.settings.store_credentials import StoreCredentials, check_store_connection, store_credentials
 from elastic_training.settings.templating import all_known, as_environment, is_template, plain
+from elastic_training.settings.training_pool import POOL, TrainingPool, check_greedy
 from elastic_training.settings.values import member_of, parse_bool, settings_of
 from elastic_training.settings.workers import Workers
 
@@ -83,6 +93,9 @@ class TrainingArguments(ReportsLineage):
     size_plan: Any
     deadline: Any
     cluster: Any
+    training_pool: TrainingPool | None = None
+    """With which the first run brings its pool up."""
+    priority_weight: int
     image: Any
     pods: Any
     slurm: Any
@@ -119,6 +132,8 @@ class TrainingArguments(ReportsLineage):
 
     def check_what_is_known(self) -> None:
         """Raises InvalidSettings for what cannot work, whatever templates and other tasks yield."""
+        if isinstance(self.cluster, TrainingPool):
+            self.training_pool, self.cluster = self.cluster, self.cluster.cluster
         check_cluster(self.cluster)
         if not is_template(self.command):
             check_command(self.command)
@@ -126,6 +141,8 @@ class TrainingArguments(ReportsLineage):
             check_environment(self.environment)
         if not is_template(self.workers):
             self.workers = self._workers()
+            if not is_template(self.cluster) and not is_template(self.workers.greedy):
+                check_greedy(self.cluster, greedy=parse_bool("workers.greedy", self.workers.greedy))
         if not is_template(self.recovery):
             self.recovery = self._recovery()
             if isinstance(self.workers, Workers) and not is_template(self.workers.join):
@@ -228,13 +245,14 @@ class TrainingArguments(ReportsLineage):
         if self.hostfile:
             check_hostfile(self.hostfile)
         in_slurm = isinstance(self.cluster, str) and self.cluster.startswith(f"{SLURM}:")
-        if self.cluster == LOCAL or in_slurm:
+        on_this_machine = isinstance(self.cluster, str) and is_local(self.cluster)
+        if on_this_machine or in_slurm:
             for name in self._only_in_pods():
                 problem = f"it is about pods, and with cluster={self.cluster!r} there are none"
                 remedy = 'Write cluster="CONNECTION", of a connection of type kubernetes or elastic_training'
                 raise InvalidSettings(name, problem, f"{remedy}, or leave it out")
-        if self.cluster == LOCAL and self.slurm is not None:
-            problem = 'it is about jobs, and with cluster="local" there are none'
+        if on_this_machine and self.slurm is not None:
+            problem = f"it is about jobs, and with cluster={self.cluster!r} there are none"
             raise InvalidSettings("slurm", problem, 'Write cluster="slurm:/FOLDER", or leave it out')
         if isinstance(self.recovery, Recovery):
             self._check_growth(self.recovery)
@@ -301,7 +319,14 @@ class TrainingArguments(ReportsLineage):
             join=self._workers().join_spec(),
             engine=self.engine,
             secrets=self._further_secrets(),
+            pool=self._pool_spec(),
         )
+
+    def _pool_spec(self) -> PoolSpec | None:
+        if not is_pool(self.cluster):
+            return None
+        greedy = parse_bool("workers.greedy", self._workers().greedy)
+        return PoolSpec(self.cluster.removeprefix(POOL), self.priority_weight, greedy)
 
     def _further_secrets(self) -> tuple[str, ...]:
         """What Airflow hides in this task's log, for those who show the run's texts elsewhere."""
@@ -371,10 +396,12 @@ class TrainingArguments(ReportsLineage):
             raise InvalidSettings(
                 "image", f"no container image is set for the pods of cluster {self.cluster!r}", remedy
             )
-        if name == LOCAL:
+        check_greedy(name, greedy=parse_bool("workers.greedy", self._workers().greedy))
+        if is_local(name):
             self._check_this_machine()
         check_store_connection(self.checkpoint_uri, self.checkpoint_conn_id)
-        cluster = cluster_called(name, jobs)
+        pool = self.training_pool.spec() if self.training_pool else None
+        cluster = cluster_called(name, jobs if pool is None else pool)
         if credentials := self.store_credentials():
             cluster.set_rank_credentials(credentials.variables)
             if credentials.expiring:

@@ -70,6 +70,8 @@ class Workers(Settings):
     """
     spot: BoolOrTemplate = False
     """Whether workers run only on nodes that the cloud may reclaim, and the launcher on none of them. In pods only."""
+    greedy: BoolOrTemplate = False
+    """Whether a training in a pool takes workers that nobody wishes for, up to ``max``, until somebody does."""
 
     join: Join | Mapping[str, Any] | Any | None = None
     """Lets other machines join by hand. On this machine only, and not with ``mode="fixed"``."""
@@ -112,6 +114,7 @@ class Workers(Settings):
         if self.shm:
             syntax.quantity("workers.shm", self.shm)
         parse_bool("workers.spot", self.spot)
+        parse_bool("workers.greedy", self.greedy)
         least = whole_number("workers.min", self.min, least=1)
         start = least if self.start is None else whole_number("workers.start", self.start, least=1)
         most = start if self.max is None else whole_number("workers.max", self.max, least=1)

@@ -11,8 +11,10 @@ from datetime import timedelta
 from elastic_runtime.errors import ElasticError
 from elastic_runtime.run.join import LONGEST_LIFETIME
 from elastic_runtime.run.status import Phase
+from elastic_training.console.command import pools
 from elastic_training.console.command.exit_status import INTERRUPTED, REFUSED
 from elastic_training.console.command.numbers import number_of, whole_number_of
+from elastic_training.console.command.pools import add_pool
 from elastic_training.console.command.rehearsal_options import add_rehearse
 
 _MOST_SECONDS = 86400.0
@@ -44,6 +46,8 @@ def _carried_out(arguments: argparse.Namespace) -> int:
     from elastic_training.console.command.output import print_error
 
     try:
+        if arguments.command == "pool":
+            return pools.carry_out(arguments)
         if arguments.command == "rehearse":
             from elastic_training.console.command import rehearsing  # Which imports Airflow if there is a DAG file.
 
@@ -98,6 +102,7 @@ def parser() -> argparse.ArgumentParser:
     prune.add_argument("--yes", action="store_true", help="do not ask")
     report = _command(commands, "report", "write a run's report as one HTML page")
     report.add_argument("-o", "--output", metavar="FILE", help="default: standard output")
+    add_pool(commands)
     add_rehearse(commands)
     return every
 

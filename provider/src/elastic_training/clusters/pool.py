@@ -1,0 +1,227 @@
+"""``cluster="pool:NAME"``: runs of this machine whose workers are of a standing pool, which is in a folder beside them.
+
+Documents, launcher, log and status are those of ``cluster="local"``, in the same folder; a run of a pool is found by
+both names.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from typing_extensions import override
+
+from elastic_runtime.agent.devices import pools as devices
+from elastic_runtime.errors import ClusterUnavailable, Conflict, ElasticError, InvalidSettings, RunNotFound
+from elastic_runtime.pool.folder import PoolDir, pool_folder
+from elastic_runtime.pool.settings import PoolSettings
+from elastic_runtime.pool.status import PoolStatus
+from elastic_runtime.run.pool import PoolSpec
+from elastic_runtime.run.reading import last_line
+from elastic_runtime.run.spec import RunSpec
+from elastic_training.clusters.claims import Times
+from elastic_training.clusters.cluster import Cluster
+from elastic_training.clusters.document import RunDocument
+from elastic_training.clusters.folder import FolderPlace, deciding, opened, private_folder, remove
+from elastic_training.clusters.local import ROOT, TIMES, ThisMachine, reap_later
+from elastic_training.clusters.local_python import SETTING, launcher_environment
+from elastic_training.clusters.place import in_thread
+
+KEEPER = "elastic_runtime.pool"
+_COMING, _GOING, _LOOK = 15.0, 15.0, 0.05
+"""Seconds for a keeper to start, and for all of a pool to end; and between two looks."""
+_BEGIN = ".pool."
+
+
+class PoolCluster(Cluster):
+    """Runs of one pool of this machine.
+
+    Args:
+        root: folder of all runs and pools.
+        python: interpreter of launchers, keeper and workers.
+        name: of the pool.
+        settings: with which the first run brings it up; None: it has to be up.
+        times, poll: as in :class:`~elastic_training.clusters.local.LocalCluster`.
+    """
+
+    def __init__(
+        self,
+        root: Path,
+        python: str,
+        name: str,
+        settings: PoolSettings | None = None,
+        times: Times = TIMES,
+        poll: float = 0.5,
+    ) -> None:
+        super().__init__(_PoolPlace(root, python, times, poll, name, settings))
+
+
+class _PoolPlace(FolderPlace):
+    def __init__(
+        self, root: Path, python: str, times: Times, poll: float, name: str, settings: PoolSettings | None
+    ) -> None:
+        super().__init__(root, ThisMachine(python), times, poll)
+        self._python, self._name, self._settings = python, name, settings
+
+    @property
+    @override
+    def where(self) -> str:
+        return f"{super().where}, with workers of pool {self._name}"
+
+    @override
+    async def plan(self, spec: RunSpec) -> str:
+        return f"{await super().plan(spec)}; workers of pool {self._name}"
+
+    @override
+    async def create(self, spec: RunSpec, owner: str) -> RunDocument:
+        await self._check(spec)
+        return await super().create(self._in_pool(spec), owner)
+
+    @override
+    def differing(self, found: RunDocument, spec: RunSpec) -> tuple[str, ...]:
+        return super().differing(found, self._in_pool(spec))
+
+    @override
+    def _lists(self, found: RunDocument) -> bool:
+        return found.spec.pool is not None and found.spec.pool.name == self._name
+
+    def _in_pool(self, spec: RunSpec) -> RunSpec:
+        known = spec.pool is not None and spec.pool.name == self._name
+        return spec if known else replace(spec, pool=PoolSpec(self._name))
+
+    @in_thread
+    def _check(self, spec: RunSpec) -> None:
+        """Have the pool up, if it can run this spec. Raises InvalidSettings or ClusterUnavailable."""
+        settings = have_up(self._root, self._python, self._name, self._settings)
+        if spec.workers.minimum > settings.maximum:
+            problem = f"{spec.workers.minimum} is more than pool {self._name} has, which is {settings.maximum}"
+            raise InvalidSettings("workers.min", problem, "Write less, or bring up a larger pool")
+        if settings.gpus and spec.workers.slots > settings.gpus:
+            problem = (
+                f"{spec.workers.slots} ranks cannot share {settings.gpus} GPUs, as a worker of pool {self._name} has"
+            )
+            raise InvalidSettings("workers.slots", problem, f"Write at most {settings.gpus}")
+
+
+def have_up(root: Path, python: str, name: str, settings: PoolSettings | None = None) -> PoolSettings:
+    """Have a pool up, with a keeper. Blocks.
+
+    Args:
+        root: folder of all runs and pools.
+        python: interpreter of keeper and workers.
+        name: of the pool.
+        settings: with which it is brought up if it is not; None: then it is refused.
+
+    Returns:
+        Its settings.
+
+    Raises:
+        ClusterUnavailable: the folder cannot be written to.
+        InvalidSettings: it is not up, or with other settings; or this machine cannot have it.
+    """
+    private_folder(root, ROOT)
+    with deciding(root, f"{_BEGIN}{name}"):
+        pool = _opened(root, name)
+        try:
+            found = pool.settings()
+        except RunNotFound:
+            if settings is None:
+                remedy = f"Run: elastic-training pool up {name} --max N. Or give a task the TrainingPool as its cluster"
+                raise InvalidSettings("cluster", f"pool {name} is not up in {root}", remedy) from None
+            found = _bring_up(pool, settings)
+        if settings is not None and settings != found:
+            remedy = f'Run: elastic-training pool down {name}. Or write cluster="pool:{name}"'
+            raise InvalidSettings("pool", f"pool {name} is up with other settings: {words(found)}", remedy)
+        if not pool.has_keeper():
+            try:
+                reap_later(pool.start(KEEPER, python, launcher_environment(os.environ)))
+            except OSError as error:
+                problem = f"{python} cannot be started: {error}"
+                raise InvalidSettings(SETTING, problem, "Name an interpreter that can") from error
+        return found
+
+
+def _bring_up(pool: PoolDir, settings: PoolSettings) -> PoolSettings:
+    check_machine(settings, devices(os.environ))
+    try:
+        pool.create(settings)
+    except OSError as error:
+        raise ClusterUnavailable(f"cannot lay the pool {settings.name} down in {pool.path}: {error}") from error
+    return settings
+
+
+def check_machine(settings: PoolSettings, here: Mapping[str, Sequence[str]]) -> None:
+    """Raises InvalidSettings if this machine has fewer GPUs than the pool's workers.
+
+    Args:
+        settings: of the pool.
+        here: GPUs by the variable that makes them visible.
+    """
+    most = max(map(len, here.values()), default=0)
+    if settings.gpus * settings.maximum > most:
+        problem = f"{settings.maximum} workers with {settings.gpus} GPUs each need more than the {most} of this machine"
+        raise InvalidSettings("pool.gpus", problem, "Write less, or a smaller max")
+
+
+def await_keeper(root: Path, name: str) -> None:
+    """Block until the keeper of a pool has started. Raise ClusterUnavailable."""
+    pool, end = _opened(root, name), time.monotonic() + _COMING
+    while not (pool.has_keeper() and (pool.path / "keeper.json").exists()):
+        if time.monotonic() > end:
+            raise ClusterUnavailable(f"pool {name} has no keeper after {_COMING:.0f} s: {last_line(pool.log)}")
+        time.sleep(_LOOK)
+
+
+def take_down(root: Path, name: str) -> None:
+    """End a pool that no run uses, and remove its folder. Blocks.
+
+    Raises:
+        ClusterUnavailable: its processes have not ended in time.
+        Conflict: runs use it.
+        RunNotFound: it is not up.
+    """
+    _opened(root, name).settings()  # Or a lock file would be left of what never was.
+    with deciding(root, f"{_BEGIN}{name}"):
+        pool = _opened(root, name)
+        found = _status(pool)
+        if pool.has_keeper() and found.runs:
+            runs = ", ".join(each.run for each in found.runs)
+            raise Conflict(f"pool {name} has runs: {runs}. End them first")
+        pool.withdraw()
+        end = time.monotonic() + _GOING
+        while pool.has_keeper() or pool.has_host():
+            if time.monotonic() > end:
+                raise ClusterUnavailable(f"pool {name} is down, but its processes have not ended in {_GOING:.0f} s")
+            time.sleep(_LOOK)
+        remove(root, f"{_BEGIN}{name}")
+
+
+def list_pools(root: Path) -> Iterator[tuple[PoolStatus, bool]]:
+    """Yield the pools of this machine by name, each with whether it has a keeper. Those that cannot be read are not."""
+    for path in sorted(root.glob(f"{_BEGIN}*/pool.json")):
+        try:
+            pool = _opened(root, path.parent.name.removeprefix(_BEGIN))
+            yield replace(_status(pool), settings=pool.settings()), pool.has_keeper()
+        except ElasticError:  # It is being taken down, or is not a pool.
+            continue
+
+
+def words(settings: PoolSettings) -> str:
+    """Return a pool's settings for people."""
+    return f"min={settings.minimum}, max={settings.maximum}, gpus={settings.gpus}, idle={settings.idle:g} s"
+
+
+def _status(pool: PoolDir) -> PoolStatus:
+    try:
+        return pool.status()
+    except RunNotFound:  # Its keeper is starting.
+        return PoolStatus(pool.settings(), 0, 0)
+
+
+def _opened(root: Path, name: str) -> PoolDir:
+    """As :func:`~elastic_training.clusters.local.opened`, which says what is not believed."""
+    opened(root, f"{_BEGIN}{name}", ROOT)
+    return pool_folder(root, name)

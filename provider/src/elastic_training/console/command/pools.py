@@ -1,0 +1,88 @@
+"""The command for standing pools of this machine: brings them up, takes them down, and lists who has what, and why."""
+
+from __future__ import annotations
+
+import argparse
+
+from elastic_runtime.documents import to_plain
+from elastic_runtime.pool.status import PoolRun, PoolStatus
+from elastic_training.console.command.exit_status import DONE
+from elastic_training.console.command.numbers import number_of, whole_number_of
+
+_MOST = 1000
+_LONGEST = 30 * 86400.0
+
+
+def add_pool(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the command to a parser."""
+    about = "list the standing pools of this machine, with who has what and why; or bring one up, or take it down"
+    pool = commands.add_parser("pool", help=about, description=f"{about[0].upper()}{about[1:]}.")
+    pool.add_argument("--json", action="store_true", help="for programs")
+    ways = pool.add_subparsers(dest="way", metavar="up|down")
+    up = ways.add_parser("up", help="bring a pool up, or start its keeper again")
+    up.add_argument("pool", metavar="NAME")
+    up.add_argument("--min", type=_count, default=0, help="workers that stay warm (default: 0)")
+    up.add_argument("--max", type=_count, default=1, help="most workers (default: 1)")
+    up.add_argument("--gpus", type=_count, default=0, help="of each worker (default: 0)")
+    up.add_argument("--idle", type=_seconds, default=600.0, help="seconds until idle workers end (default: 600)")
+    down = ways.add_parser("down", help="end a pool that no run uses")
+    down.add_argument("pool", metavar="NAME")
+
+
+def carry_out(arguments: argparse.Namespace) -> int:
+    """The exit status. Raises ElasticError."""
+    # Airflow, for its configuration, takes seconds to import.
+    from elastic_training.clusters import pool as pools
+    from elastic_training.clusters.registry import local_settings
+    from elastic_training.console.command.output import print_json, print_line
+    from elastic_training.settings.training_pool import TrainingPool
+
+    root, python = local_settings()
+    match arguments.way:
+        case "up":
+            wanted = TrainingPool(arguments.pool, arguments.min, arguments.max, arguments.gpus, arguments.idle)
+            settings = pools.have_up(root, python, wanted.name, wanted.spec())
+            pools.await_keeper(root, wanted.name)
+            print_line(f'pool {wanted.name} is up: {pools.words(settings)}. Tasks write cluster="{wanted.cluster}"')
+        case "down":
+            pools.take_down(root, TrainingPool(arguments.pool).name)
+            print_line(f"pool {arguments.pool} is down")
+        case _:
+            found = list(pools.list_pools(root))
+            if arguments.json:
+                print_json([{**to_plain(status), "kept": kept} for status, kept in found])
+                return DONE
+            for status, kept in found:
+                _print_pool(status, kept=kept)
+            if not found:
+                print_line(f"no pool is up in {root}")
+    return DONE
+
+
+def _print_pool(status: PoolStatus, *, kept: bool) -> None:
+    from elastic_training.console.command.output import print_line, print_table
+
+    settings = status.settings
+    stands = f"{status.warm - status.free} of {settings.maximum} workers train" if kept else "its keeper is gone"
+    print_line(f"pool {settings.name}: {stands}, {status.free} are warm and free")
+    if status.runs:
+        print_table(("RUN", "PRIORITY", "HAS", "WISHES", "WHY"), [_row(each) for each in status.runs])
+
+
+def _row(each: PoolRun) -> tuple[object, ...]:
+    greedy = f" (up to {each.maximum})" if each.greedy else ""
+    return (
+        each.run,
+        each.priority,
+        len(each.workers),
+        f"{each.wanted}{greedy}",
+        each.reason or "has what it wishes for",
+    )
+
+
+def _count(word: str) -> int:
+    return whole_number_of("workers or GPUs", word, _MOST, least=0)
+
+
+def _seconds(word: str) -> float:
+    return number_of("seconds", word, _LONGEST, zero=True)
