@@ -30,6 +30,7 @@ FRAGMENTS = [
     Fragment("docs/airflow.md", "DeleteTrainingOperator", _TASKS, "assert sweep.is_teardown"),
     Fragment("docs/pausing.md", "PauseTrainingOperator", after="assert by_night.training_dag_id == 'nightly'"),
     Fragment("docs/joining.md", "Join(", after="assert train.workers.join_spec().port == 7443"),
+    Fragment("docs/pools.md", "TrainingPool(", after="assert nightly.cluster == digits.cluster"),
     Fragment("docs/configuration.md", "hook.list_runs()", reason="needs runs: tests/unit/provider/test_connection.py"),
     Fragment(
         "docs/results.md", "class Tell",
@@ -103,6 +104,7 @@ COMMANDS = [
     Commands("docs/examples.md", "make demo CLUSTER=kubernetes KUBECONFIG", reason=_CLUSTER),
     Commands("docs/examples.md", "tools/demo.py", reason=_MINUTES),
     Commands("docs/examples.md", "local_python", run_by="tests/unit/tools/test_document_fragments.py"),
+    Commands("docs/pools.md", "elastic-training pool up", run_by="tests/unit/provider/test_training_pool.py"),
     Commands("docs/getting-started.md", "-m venv venv", run_by="tests/tutorial"),
     Commands("docs/getting-started.md", "pip wheel", run_by="tests/tutorial"),
     Commands("docs/getting-started.md", "export AIRFLOW_HOME", run_by="tests/tutorial"),

@@ -36,6 +36,7 @@ PAGES = (
     "docs/observing.md",
     "docs/page.md",
     "docs/pausing.md",
+    "docs/pools.md",
     "docs/project/testing-on-kubernetes.md",
     "docs/reference/provider.md",
     "docs/reference/runtime.md",

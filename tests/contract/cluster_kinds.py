@@ -132,18 +132,21 @@ class LocalKind(Kind):
         os.kill(RunDir(self.folder / "runs" / ref.name).read_launcher().pid, signal.SIGKILL)
 
 
+POOL = PoolSettings("contract", 1, 4)
+
+
 class PoolKind(LocalKind):
     """The same with workers of a pool, which is up for all tests."""
 
     def __init__(self, folder: Path, python: str, root: Path) -> None:
         super().__init__(folder, python)
         self._root = root
-        settings, times = PoolSettings("contract", 1, 4), replace(TIMES, delete=30.0, delete_order=15.0)
-        self.cluster = PoolCluster(root, python, "contract", settings, times, poll=0.05)
+        times = replace(TIMES, delete=30.0, delete_order=15.0)
+        self.cluster = PoolCluster(root, python, POOL.name, times=times, poll=0.05)
 
     def spec(self, *, start: int = 1, maximum: int = 3, environment: dict[str, str] | None = None) -> RunSpec:
         spec = super().spec(start=start, maximum=maximum, environment=environment)
-        return replace(spec, pool=PoolSpec("contract"))
+        return replace(spec, pool=PoolSpec(POOL.name))
 
     def kill_launcher(self, ref: RunRef) -> None:
         os.kill(RunDir(self._root / ref.name).read_launcher().pid, signal.SIGKILL)

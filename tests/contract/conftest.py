@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from elastic_training.clusters.pool import take_down
+from elastic_runtime.pool.folder import pool_folder
+from elastic_training.clusters.pool import have_up, take_down
 from tests.contract.cluster_kinds import (
+    POOL,
     FakeKind,
     Kind,
     KubernetesKind,
@@ -20,6 +22,7 @@ from tests.contract.cluster_kinds import (
     trainer_python,
 )
 from tests.kubernetes_namespace import Namespace, prepare
+from tests.paced import until
 
 KINDS = os.environ.get("ELASTIC_TRAINING_CONTRACT", "fake local sqlite").split()
 """``kubernetes`` needs a cluster, and is what `make test-kubernetes` asks for; ``pool``: `make test-pool`."""
@@ -33,11 +36,16 @@ def namespace() -> Namespace | None:
 
 @pytest.fixture(scope="session")
 def pool_root(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Folder of a pool, if that is asked for."""
+    """Folder of a pool that is up for all tests, if that is asked for."""
     root = tmp_path_factory.mktemp("pool") / "runs"
+    if "pool" not in KINDS:
+        yield root
+        return
+    have_up(root, trainer_python(), POOL.name, POOL)
+    folder = pool_folder(root, POOL.name)
+    until(lambda: "workers start warm" in folder.log.read_text(), folder.log.read_text)
     yield root
-    if "pool" in KINDS:
-        take_down(root, "contract")
+    take_down(root, POOL.name)
 
 
 @pytest.fixture(params=KINDS)

@@ -40,7 +40,7 @@ class Pool:
                 run.close()
             self.folder.withdraw()
             keeper.wait()
-            until(lambda: not self.folder.has_host(), self.folder.log.read_text)
+            until(lambda: not (self.folder.has_keeper() or self.folder.has_host()), self.folder.log.read_text)
 
     def run(self, script: Script, workers: tuple[int, int, int], priority: int, **spec: Any) -> ScriptedRun:
         """Start a run."""

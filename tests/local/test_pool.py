@@ -1,7 +1,9 @@
-"""Two trainings that hand a worker of a pool over, each way."""
+"""Two trainings that hand a worker of a pool over, each way, while its keeper is killed."""
 
 from __future__ import annotations
 
+import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -22,6 +24,7 @@ def test_two_trainings_hand_a_worker_over_and_back_and_lose_no_step(tmp_path: Pa
         assert any("priority 1 beside scripted (10)" in event.message for event in low.status().events)
         high.at(10)
         low.go(10)
+        os.kill(pool.folder.keeper().process.pid, signal.SIGKILL)
         high.resize(1)
         low.at(20)
         low.worlds(2, 1, 2)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import sys
+from collections.abc import Collection
 
 import psutil
 
@@ -17,10 +18,10 @@ def adopt_orphans() -> None:
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
-def end_orphans(keep: int | None) -> None:
-    """Kill and reap every child but ``keep``: what a killed agent's ranks have left behind."""
+def end_orphans(keep: Collection[int] = ()) -> None:
+    """Kill and reap every child but those pids: what a killed agent's ranks have left behind."""
     for child in psutil.Process().children():
-        if child.pid == keep:
+        if child.pid in keep:
             continue
         try:
             for process in (*child.children(recursive=True), child):

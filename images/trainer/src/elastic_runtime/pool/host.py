@@ -1,8 +1,8 @@
 """``python -m elastic_runtime.pool.host FOLDER``: the warm process of a pool on this machine.
 
 It stands for all workers of the pool: one import of torch is enough for as many agents as are forked, as in a run
-without a pool. A keeper tells it what to fork. It outlives the keeper, so that runs train on without one, and ends
-when it is told to, or when there has been neither a keeper nor an agent for :data:`ALONE` seconds.
+without a pool. A keeper tells it what to fork. It outlives the keeper, so that runs train on without one, and starts
+another. It ends when it is told to, or when there has been neither a keeper nor an agent for :data:`ALONE` seconds.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import logging
 import os
 import shutil
 import signal
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -40,7 +41,7 @@ from elastic_runtime.pool.messages import (
 from elastic_runtime.pool.processes import start_log
 from elastic_runtime.pool.settings import PoolSettings
 from elastic_runtime.printable import printable
-from elastic_runtime.retry import Retry
+from elastic_runtime.retry import Retry, RetryPolicy
 from elastic_runtime.run.locking import take
 
 log = logging.getLogger(__name__)
@@ -48,6 +49,9 @@ log = logging.getLogger(__name__)
 ALONE = 60.0
 """Seconds without a keeper and without an agent, after which it ends."""
 NAME = "this-machine"
+KEEPER = "elastic_runtime.pool"
+_KEEPERS = RetryPolicy(first=1.0, longest=60.0)
+"""Between two keepers that are started."""
 ENGINES = ("torchrun", "horovodrun")
 """Engines for whose ranks it has imported what they need, as far as it is installed: these need all that ours do."""
 _FILES = ("ca.crt", "agent.crt", "agent.key")
@@ -66,6 +70,8 @@ class Host:
         self._zygote: ZygoteClient | None = None
         self._ready = False
         self._writer: asyncio.StreamWriter | None = None
+        self._keeper: subprocess.Popen[bytes] | None = None
+        self._keeper_retry, self._keeper_due = Retry(_KEEPERS), 0.0
         self._ends = asyncio.Event()
 
     async def run(self) -> None:
@@ -83,6 +89,7 @@ class Host:
                 if await self._with_keeper():
                     retry.succeeded()
                     alone = loop.time()
+                self._have_keeper()
                 if self._agents:
                     alone = loop.time()
                 elif loop.time() - alone > ALONE:
@@ -93,8 +100,26 @@ class Host:
         finally:
             if self._zygote:
                 await self._zygote.close()
-            end_orphans(keep=None)
+            self._zygote = None
+            self._end_orphans()
             shutil.rmtree(self._folder.agents, ignore_errors=True)
+
+    def _have_keeper(self) -> None:
+        """Start another keeper if there is none. A launcher could not: its environment is that of one run."""
+        if self._keeper:
+            self._keeper.poll()  # Reaps it.
+        now = asyncio.get_running_loop().time()
+        if self._ends.is_set() or now < self._keeper_due or self._folder.has_keeper() or not self._folder.exists():
+            return
+        self._keeper_due = now + self._keeper_retry.failed()
+        try:
+            self._keeper = self._folder.start(KEEPER)
+        except OSError as error:
+            log.warning("no keeper can be started: %s", printable(error))
+
+    def _end_orphans(self) -> None:
+        ours = [self._zygote.pid] if self._zygote else []
+        end_orphans([*ours, self._keeper.pid] if self._keeper else ours)
 
     async def _with_keeper(self) -> bool:
         """Returns at the end of a connection whether there was one."""
@@ -190,7 +215,7 @@ class Host:
             for order in queued:
                 self._fork(order)
         elif "exited" in message:
-            end_orphans(keep=self._zygote.pid if self._zygote else None)
+            self._end_orphans()
             self._ended(message["exited"], message["code"])
 
     def _zygote_ended(self) -> None:
@@ -199,7 +224,7 @@ class Host:
         if self._zygote is not None:
             os.waitpid(self._zygote.pid, 0)
             self._zygote.pid = 0
-        end_orphans(keep=None)
+        self._end_orphans()
         was_ready, self._queued = self._ready, []
         for key in list(self._agents):
             self._ended(key, -signal.SIGKILL)

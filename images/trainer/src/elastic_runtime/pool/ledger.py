@@ -21,6 +21,7 @@ from elastic_runtime.pool.messages import (
     RunHello,
     ToHost,
     Wishes,
+    check_environment,
 )
 from elastic_runtime.pool.settings import PoolSettings
 from elastic_runtime.pool.status import PoolRun, PoolStatus
@@ -86,8 +87,8 @@ class Ledger:
         self._workers: list[_Worker] = []
         self._unknown: dict[str, float] = {}
         """Runs that have agents and no launcher that this keeper has met, and since when."""
-        self._needed = 0.0
-        """When a run last wished for workers, or had some."""
+        self._needed: float | None = None
+        """When a run last wished for workers, or had some; None: nothing was divided yet."""
         self._reasons: dict[str, str] = {}
 
     @property
@@ -109,6 +110,7 @@ class Ledger:
     def run_came(self, hello: RunHello) -> None:
         """A launcher has connected. Raises InvalidDocument if it cannot be."""
         check(hello.wishes)
+        check_environment(hello.launch.environment)
         before = self._runs.get(hello.uid)
         if before is not None and before.lost is None:
             raise InvalidDocument(f"a second launcher of run {hello.run}")
@@ -178,7 +180,7 @@ class Ledger:
         for uid, run in sorted(self._runs.items(), key=lambda each: len(self._of(each[0]))):
             if run.lost is None:
                 orders += self._assign(uid, run, now)
-        if self._is_needed:
+        if self._is_needed or self._needed is None:
             self._needed = now
         elif not self._settings.minimum and now - self._needed >= self._settings.idle:
             orders += [(host, EndHost()) for host in self.hosts]

@@ -8,14 +8,26 @@ all that there is to be told at that time, so that whoever dials again goes on w
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from elastic_runtime.errors import InvalidDocument
 from elastic_runtime.marks import SPARSE, VERSION
 from elastic_runtime.protocol.messages import Vocabulary
 
 POOL_VERSION = 1
 """Another one with each change of a message."""
+
+
+MAX_ENVIRONMENT = 192 * 1024
+"""Bytes of an agent's variables, as JSON: they are one message to the warm process."""
+
+
+def check_environment(environment: Mapping[str, str]) -> None:
+    """Raises InvalidDocument if an agent cannot be given these variables."""
+    if (size := len(json.dumps(dict(environment)))) > MAX_ENVIRONMENT:
+        raise InvalidDocument(f"the environment has {size} bytes, and in a pool it can have {MAX_ENVIRONMENT}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -151,7 +151,7 @@ class LocalWorkers(FolderWorkers):
                 log.warning("these agents did not end in time: %s", ", ".join(self._agents))
         zygote, self._zygote = self._zygote, None
         await zygote.close()
-        end_orphans(keep=None)
+        end_orphans()
         if self._spec.scripts:  # An agent that was killed leaves its folder.
             await asyncio.to_thread(shutil.rmtree, self._folder.scratch, ignore_errors=True)
 
@@ -222,7 +222,7 @@ class LocalWorkers(FolderWorkers):
     def _ended(self, agent: _Agent, code: int) -> None:
         with contextlib.suppress(OSError):  # A notice that stays harms nobody: no other worker gets the name.
             self._notice(agent.name).unlink(missing_ok=True)
-        end_orphans(keep=self._zygote.pid if self._zygote else None)
+        end_orphans([self._zygote.pid] if self._zygote else [])
         if not self._agents:
             self._nobody.set()
         if agent.asked_to_end or code == 0 or time.monotonic() - agent.born >= SHORT_LIFE:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import math
 import os
@@ -16,25 +15,22 @@ from datetime import datetime, timedelta
 from typing_extensions import override
 
 from elastic_runtime.clock import utc_now
-from elastic_runtime.errors import ClusterUnavailable, InvalidDocument
+from elastic_runtime.errors import ClusterUnavailable, InvalidDocument, InvalidSettings
 from elastic_runtime.launcher.decision.facts import Refusal
 from elastic_runtime.launcher.folder.platform import FolderWorkers
 from elastic_runtime.launcher.local.workers import CLOSE_TIMEOUT, COMING, agent_arguments, make_scratch, notice_file
 from elastic_runtime.launcher.platform import Share
 from elastic_runtime.pool.connection import AGAIN, connect, receive
 from elastic_runtime.pool.folder import PoolDir
-from elastic_runtime.pool.messages import FROM_KEEPER, TO_KEEPER, Granted, Launch, RunHello, Wishes
+from elastic_runtime.pool.messages import FROM_KEEPER, TO_KEEPER, Granted, Launch, RunHello, Wishes, check_environment
 from elastic_runtime.printable import printable
-from elastic_runtime.retry import Retry, RetryPolicy
+from elastic_runtime.retry import Retry
 from elastic_runtime.run.pool import PoolSpec
 from elastic_runtime.run.rundir import RunDir
 from elastic_runtime.run.spec import RunSpec
 
 log = logging.getLogger(__name__)
 
-_KEEPERS = RetryPolicy(first=1.0, longest=60.0)
-"""Between two keepers that are started."""
-KEEPER = "elastic_runtime.pool"
 LEFT_LATE = 2.0
 """Seconds beyond its time to leave, after which a worker is killed."""
 
@@ -43,8 +39,7 @@ class PoolWorkers(FolderWorkers):
     """Asks the keeper for workers, and has some leave when the run is to have fewer.
 
     A worker that is to leave has a deadline, as one whose machine will be taken: its ranks leave at a commit, and then
-    its agent ends, and with that it is another run's. If there is no keeper, the run goes on with what it has, and a
-    new keeper is started.
+    its agent ends, and with that it is another run's. If there is no keeper, the run goes on with what it has.
 
     Args:
         folder: of the run.
@@ -60,6 +55,7 @@ class PoolWorkers(FolderWorkers):
         self._folder, self._spec, self._pool, self._place, self._on_change = folder, spec, pool, place, on_change
         self._since = time.time()
         self._address = ""
+        self._launch: Launch
         self._granted = Granted(0, (), "")
         self._seen: dict[str, float] = {}
         """Workers that are assigned, and since when they were seen to be."""
@@ -74,7 +70,6 @@ class PoolWorkers(FolderWorkers):
         self._problem = ""
         """Why there is no connection to a keeper; empty: there is one, or it is looked for."""
         self._warnings: list[str] = []
-        self._keeper_retry, self._keeper_due = Retry(_KEEPERS), 0.0
         self._task: asyncio.Task[None] | None = None
         self._nobody = asyncio.Event()
 
@@ -83,6 +78,10 @@ class PoolWorkers(FolderWorkers):
         """Dial the keeper, and again whenever the connection ends."""
         self._address = address
         make_scratch(self._folder, self._spec)
+        try:
+            self._launch = self._make_launch()
+        except InvalidDocument as error:
+            raise InvalidSettings("environment", str(error), "Have less in it, or train without a pool") from None
         self._task = asyncio.create_task(self._stay_connected())
 
     @override
@@ -200,30 +199,24 @@ class PoolWorkers(FolderWorkers):
                 streams = await connect(self._place)
             except ClusterUnavailable as error:
                 self._is_away(str(error), lost=connected)
+                connected = False
             else:
                 retry.succeeded()
                 connected, self._problem = True, ""
                 await self._converse(*streams)
-                self._is_away("the keeper of the pool has gone", lost=False)
             await retry.pause()
 
     def _is_away(self, problem: str, *, lost: bool) -> None:
-        """Look for another keeper; one too many ends by itself."""
         name = self._pool.name
-        self._problem = f"waits for pool {name}: {problem}"
+        remedy = f"elastic-training pool up {name}"
+        if not self._place.exists():
+            self._problem = f"pool {name} is not up any more. Run: {remedy}"
+        else:
+            self._problem = f"waits for the keeper of pool {name}: {problem}. If it does not come, run: {remedy}"
+        if lost:
+            self._warnings.append(f"pool {name} has no keeper: the run goes on with the workers that it has")
         self._nobody.set()
         self._on_change()
-        now = time.monotonic()
-        if self._place.has_keeper() or now < self._keeper_due:
-            return
-        if not self._place.exists():
-            self._problem = f"pool {name} is not up any more: elastic-training pool up {name}"
-            return
-        self._keeper_due = now + self._keeper_retry.failed()
-        if lost:
-            self._warnings.append(f"pool {name} has no keeper: the run goes on with what it has; another is started")
-        with contextlib.suppress(OSError):  # Said by what is told of the connection.
-            self._place.start(KEEPER)
 
     async def _converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._writer = writer
@@ -237,14 +230,17 @@ class PoolWorkers(FolderWorkers):
             self._writer = None
             writer.transport.abort()
 
-    def _hello(self) -> RunHello:
+    def _make_launch(self) -> Launch:
         arguments = agent_arguments(self._folder, self._spec, self._address)
         tls = self._folder.tls
         certificates = {name: (tls / name).read_text() for name in ("ca.crt", "agent.crt", "agent.key")}
         environment = {**os.environ, **self._spec.environment}
-        launch = Launch(tuple(arguments), str(self._folder.notices), os.getcwd(), environment, certificates)
-        name, uid = self._spec.name, self._spec.uid
-        return RunHello(name, uid, self._since, self._granted.workers, self._next, launch, self._wishes)
+        check_environment(environment)
+        return Launch(tuple(arguments), str(self._folder.notices), os.getcwd(), environment, certificates)
+
+    def _hello(self) -> RunHello:
+        spec, has = self._spec, self._granted.workers
+        return RunHello(spec.name, spec.uid, self._since, has, self._next, self._launch, self._wishes)
 
     def _heard(self, granted: Granted) -> None:
         now = time.monotonic()
