@@ -141,12 +141,10 @@ class TrainingArguments(ReportsLineage):
             check_environment(self.environment)
         if not is_template(self.workers):
             self.workers = self._workers()
-            if not is_template(self.cluster) and not is_template(self.workers.greedy):
-                check_greedy(self.cluster, greedy=parse_bool("workers.greedy", self.workers.greedy))
         if not is_template(self.recovery):
             self.recovery = self._recovery()
-            if isinstance(self.workers, Workers) and not is_template(self.workers.join):
-                check_join(self.workers.join or None, self.recovery.mode)
+        if isinstance(self.workers, Workers):
+            self._check_workers(self.workers)
         self._check_pods()
         if not is_template(self.checkpoints):
             self.checkpoints = self._checkpoints()
@@ -165,6 +163,16 @@ class TrainingArguments(ReportsLineage):
         if not self.wait_for_completion and self.on_finish != OnFinish.KEEP:
             problem = f"{self.on_finish!r} needs a task that waits for the end"
             raise InvalidSettings("on_finish", problem, "Delete the run with a DeleteTrainingOperator")
+
+    def _check_workers(self, workers: Workers) -> None:
+        """What they can be in this place, as far as it is known."""
+        if isinstance(self.recovery, Recovery) and not is_template(workers.join):
+            check_join(workers.join or None, self.recovery.mode)
+        if is_template(self.cluster):
+            return
+        if not is_template(workers.greedy):
+            check_greedy(self.cluster, greedy=parse_bool("workers.greedy", workers.greedy))
+        check_joinable(workers, self.cluster)
 
     def _check_texts(self) -> None:
         check_checkpoint_uri(self.checkpoint_uri)
@@ -257,16 +265,6 @@ class TrainingArguments(ReportsLineage):
         if isinstance(self.recovery, Recovery):
             self._check_growth(self.recovery)
         self.jupyter = jupyter_of(self.jupyter, pods=is_template(self.cluster) or has_pods(self.cluster))
-        if not is_template(self.cluster):
-            self._check_join(self.cluster)
-
-    def _check_join(self, cluster: str) -> None:
-        """Other launchers do not listen for machines, and some do not have the key that signs certificates."""
-        if cluster == LOCAL:
-            return
-        if isinstance(self.workers, Workers) and self.workers.join and not is_template(self.workers.join):
-            problem = f"machines can join runs of this machine only, and cluster is {cluster!r}"
-            raise InvalidSettings("workers.join", problem, 'Leave it out, or write cluster="local"')
 
     @all_known()
     def spec(self, name: str, folder: str | None = None, *, start_over: bool = False) -> RunSpec:
@@ -388,7 +386,7 @@ class TrainingArguments(ReportsLineage):
                 self.checkpoint_uri = said.checkpoint_uri
                 self.checkpoint_conn_id = self.checkpoint_conn_id or said.checkpoint_conn_id
         self.jupyter = jupyter_of(self.jupyter, pods=has_pods(name))
-        self._check_join(name)
+        check_joinable(self._workers(), name)
         pods = self.pods.of_run(self._workers(), self.image) if has_pods(name) else None
         jobs: Pods | SlurmSpec | None = self._jobs(said) if name.startswith(f"{SLURM}:") else pods
         if pods is not None and not pods.image:
@@ -455,6 +453,17 @@ class TrainingArguments(ReportsLineage):
         name = run_name(self.dag_id, "dry_run", self.task_id)
         self.remember_secrets()
         print(masked(run(self.creating_cluster().plan(self.spec(name)))))  # noqa: T201  # what Airflow's dry_run is for
+
+
+def check_joinable(workers: Workers, cluster: str) -> None:
+    """Other launchers do not listen for machines, and some do not have the key that signs certificates.
+
+    Raises:
+        InvalidSettings: machines cannot join runs of this cluster, and are to.
+    """
+    if workers.join and not is_template(workers.join) and cluster != LOCAL:
+        problem = f"machines can join runs of this machine only, and cluster is {cluster!r}"
+        raise InvalidSettings("workers.join", problem, 'Leave it out, or write cluster="local"')
 
 
 def check_gpus(workers: Workers, environment: Mapping[str, str]) -> None:

@@ -28,7 +28,7 @@ from elastic_runtime.net.framing import decode_line
 from elastic_runtime.net.sockets import named_address
 from elastic_runtime.printable import LONG, printable
 from elastic_runtime.protocol.joining import JoinGranted, JoinMessage, JoinRefused, JoinRequest, decode, encode
-from elastic_runtime.protocol.rank_link import RANK_FD, RANK_FD_INODE
+from elastic_runtime.protocol.rank_sockets import RANK_FD, RANK_FD_INODE
 from elastic_runtime.retry import Retry
 from elastic_runtime.run.join import JoinToken, pin_of
 from elastic_runtime.run.spec import NoticeService

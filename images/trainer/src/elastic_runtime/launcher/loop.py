@@ -163,8 +163,7 @@ class Launcher:
         self._disturbed = False
         self._sizing = Sizing(spec, previous.plan_window, previous.pause) if previous else Sizing(spec)
         self._deadline = DeadlineWatch(spec, self._record, self._sizing, utc_now, previous)
-        self._wanted, self._share = spec.workers.start, Share(spec.workers.start)
-        self._askers = Askers()
+        self._wanted, self._share, self._askers = spec.workers.start, Share(spec.workers.start), Askers()
         self._last_commit_told: tuple[CommitDeadline, int] = (CommitDeadline(None), 0)
         self._telling_again, self._published = TellingAgain(), 0.0
         self._stacks = StackDumps(platform, self._pool, self._record, self._loop.time)
