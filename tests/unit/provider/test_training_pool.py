@@ -24,6 +24,7 @@ from elastic_training.clusters.pool import PoolCluster, check_machine, have_up, 
 from elastic_training.clusters.registry import check_cluster, cluster_called, has_pods, own_name
 from elastic_training.concurrency.bridge import run
 from elastic_training.console.command.main import main
+from elastic_training.operators.elastic_torch import ElasticTorchOperator
 from elastic_training.settings import Recovery, TrainingPool, Workers
 from tests.unit.provider.operator_bench import operator
 
@@ -77,6 +78,13 @@ def test_what_a_pool_cannot_give_is_refused_at_parse() -> None:
     fixed = operator(cluster="pool:team-a", recovery=Recovery(mode="fixed"))
     with pytest.raises(InvalidSettings, match=r"recovery\.mode"):
         fixed.spec("run")
+
+
+def test_mapped_tasks_name_a_pool_that_is_up() -> None:
+    settings = {"task_id": "train", "workers": Workers(min=1)}
+    with pytest.raises(InvalidSettings, match="pool:team-a"):
+        ElasticTorchOperator.partial(cluster=TrainingPool("team-a"), **settings)
+    ElasticTorchOperator.partial(cluster="pool:team-a", **settings).expand(command=[["python", "train.py"]])
 
 
 @pytest.fixture

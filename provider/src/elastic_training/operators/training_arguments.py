@@ -121,6 +121,9 @@ class TrainingArguments(ReportsLineage):
     def partial(cls, **arguments: Any) -> Any:
         """Set arguments of mapped tasks, as in Airflow, which keeps and shows them unchanged."""
         check_foreign(cls.__name__, arguments, cls.foreign)
+        if isinstance(pool := arguments.get("cluster"), TrainingPool):  # Airflow would store its repr as the cluster.
+            remedy = f'Write cluster="{pool.cluster}", and bring it up by the command or by another task'
+            raise InvalidSettings("cluster", "mapped tasks cannot bring a pool up", remedy)
         if "kubernetes_conn_id" in arguments:
             arguments["cluster"] = as_cluster(arguments.get("cluster", LOCAL), arguments.pop("kubernetes_conn_id"))
         if isinstance(arguments.get("pods"), Mapping):
