@@ -159,7 +159,8 @@ def test_workers_need_the_gpus_of_this_machine() -> None:
         check_machine(PoolSettings("a", 0, 3, 1), {"CUDA_VISIBLE_DEVICES": ["0", "1"]})
 
 
-def test_a_pool_with_runs_stays_up(tmp_path: Path, started: list[str]) -> None:
+def test_a_pool_with_runs_stays_up(tmp_path: Path, started: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pools, "_ENDING", 0.1)
     have_up(tmp_path, "python", "team-a", SETTINGS)
     found = PoolRun("digits", "uid", 10, False, 1, 2, 4, 2, ("worker-0", "worker-1"), "")
     pool_folder(tmp_path, "team-a").write_status(PoolStatus(SETTINGS, 4, 2, (found,)))

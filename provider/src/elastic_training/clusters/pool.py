@@ -31,8 +31,9 @@ from elastic_training.clusters.local_python import SETTING, launcher_environment
 from elastic_training.clusters.place import in_thread
 
 KEEPER = "elastic_runtime.pool"
-_COMING, _GOING, _LOOK = 15.0, 15.0, 0.05
-"""Seconds for a keeper to start, and for all of a pool to end; and between two looks."""
+_COMING, _ENDING, _GOING, _LOOK = 15.0, 5.0, 15.0, 0.05
+"""Seconds for a keeper to start, for runs that have just ended to leave, and for all of a pool to end; and between two
+looks."""
 _BEGIN = ".pool."
 
 
@@ -186,10 +187,11 @@ def take_down(root: Path, name: str) -> None:
     _opened(root, name).settings()  # Or a lock file would be left of what never was.
     with deciding(root, f"{_BEGIN}{name}"):
         pool = _opened(root, name)
-        found = _status(pool)
-        if pool.has_keeper() and found.runs:
-            runs = ", ".join(each.run for each in found.runs)
-            raise Conflict(f"pool {name} has runs: {runs}. End them first")
+        end = time.monotonic() + _ENDING
+        while pool.has_keeper() and (runs := _status(pool).runs):
+            if time.monotonic() > end:
+                raise Conflict(f"pool {name} has runs: {', '.join(each.run for each in runs)}. End them first")
+            time.sleep(_LOOK)
         pool.withdraw()
         end = time.monotonic() + _GOING
         while pool.has_keeper() or pool.has_host():
