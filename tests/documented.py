@@ -250,8 +250,48 @@ torch.nn.init.zeros_(model.weight)
         "print(f'step {state.step}, {trained} samples')", "step 3, 30 samples",
     ),
     Recipe(
-        "local SGD", "docs/shards.md", "step.taken / step.size", "hand", _SHARDS,
-        "print(f'step {state.step}')", "step 3",
+        "asynchronous shards", "docs/shards.md", "meeting.meet()", "hand", _SHARDS,
+        "print(f'{state.shards[0]} shards')", "1000 shards",
+    ),
+    Recipe(
+        "a stream of shards", "docs/shards.md", "def available", "hand",
+        _SHARDS + """
+optimizer, looks = torch.optim.SGD(model.parameters(), lr=0.01), 0
+
+def newest_offset():
+    global looks
+    looks += 1
+    return 9000 * min(looks, 3)
+
+def is_closed():
+    return looks >= 3
+
+def read_range(begin, end):
+    return torch.randn(3, 2), torch.randn(3, 1)
+
+def add_up(model):
+    pass
+""",
+        "print(f'{state.shards[0]} shards')", "27 shards",
+    ),
+    Recipe(
+        "a folder of shards", "docs/shards.md", "Folder(", "hand",
+        """
+        import pathlib
+        from elastic_runtime.torch import DurableState, elastic
+
+        elastic.init()
+        state, folder = DurableState(shards=[]), pathlib.Path("/shared/run/arriving")
+        folder.mkdir(exist_ok=True)
+        for name in ("1.csv", "2.csv", "_SUCCESS"):
+            (folder / name).touch()
+        """,
+        """
+for step in shards:
+    list(step)
+    state.commit()
+print(f'{state.shards[0]} shards')
+""", "2 shards",
     ),
     Recipe(
         "lightning", "docs/frameworks.md", "torch.lightning import", "frameworks",

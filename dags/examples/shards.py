@@ -14,6 +14,12 @@ with DAG(
     params={
         "shards": Param(400, type="integer", minimum=1, maximum=100_000, description="Parts of the data."),
         "per_step": Param(8, type="integer", minimum=1, maximum=1000, description="Shards of a step, over all ranks."),
+        "mode": Param(
+            "synchronous",
+            type="string",
+            enum=["synchronous", "asynchronous"],
+            description="Whether ranks step together.",
+        ),
     },
     tags=["elastic-training", "example"],
     doc_md=__doc__,
@@ -22,7 +28,7 @@ with DAG(
         task_id="train",
         command=[
             *("python", "circle_in_shards.py"),
-            *("--shards={{ params.shards }}", "--per-step={{ params.per_step }}"),
+            *("--shards={{ params.shards }}", "--per-step={{ params.per_step }}", "--mode={{ params.mode }}"),
         ],
         scripts=["circle_in_shards.py"],
         workers=Workers(min=1, start=2, max=4),

@@ -1,4 +1,4 @@
-"""Shards of ranks that are lost, and of all at once: each is once in the state at the end."""
+"""Shards of ranks that are lost or stand still, and of all at once: each is once in the state at the end."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from elastic_runtime.run.spec import CheckpointSpec, RecoverySpec
+from elastic_runtime.run.status import EventKind
 from tests.local.conftest import Start
 from tests.paced import Script
 
@@ -24,7 +25,7 @@ def test_each_shard_is_committed_once_through_losses_and_sizes(start: Start, tmp
         engine="torch",
         checkpoint=checkpoint,
         recovery=RecoverySpec(backoff=0.1),
-        environment={"SHARDS": json.dumps([PER_STEP * 20, PER_STEP, 0.0, False])},
+        environment={"SHARDS": json.dumps([PER_STEP * 20, PER_STEP, 0.0, "shards"])},
     )
     run.at(5)
     worlds = run.trains(3)
@@ -52,3 +53,25 @@ def test_each_shard_is_committed_once_through_losses_and_sizes(start: Start, tmp
     times = Counter(note["step"] for note in run.notes() if "took" in note)
     assert times[6] == 2 * PER_STEP
     assert sum(times.values()) == 21 * PER_STEP
+
+
+def test_a_rank_that_keeps_a_shard_costs_the_others_nothing(start: Start) -> None:
+    """They do not wait for each other, so it is late alone."""
+    count, step, stopped = 300, 2, 1
+    run = start(
+        Script("counted.py", stand=("stop", step, stopped)),
+        (1, 3, 3),
+        engine="torch",
+        recovery=RecoverySpec(backoff=0.1),
+        environment={"SHARDS": json.dumps([count, 0.3, 0.01, "asynchronous", 2.0])},
+    )
+
+    status = run.succeed()
+
+    [late] = [event for event in status.events if event.kind is EventKind.STANDSTILL]
+    assert f"has had a shard of step {step} for" in late.message
+    ends = [note["counts"] for note in run.notes() if "counts" in note]
+    assert ends == [[1] * count] * len(ends)
+    assert ends
+    taken = Counter(note["took"] for note in run.notes() if "took" in note)
+    assert sum(taken.values()) == count + 1, "others train on the one shard that it had, and on no other again"

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from elastic_runtime.engines.base import SessionFact, SessionState
 from elastic_runtime.errors import InvalidDocument
 from elastic_runtime.launcher import agent_reports
 from elastic_runtime.launcher.agent_reports import AgentReports
@@ -23,7 +24,7 @@ SHARD = {"type": "shard_wanted", "stream": "step", "digest": "x", "step": 1, "si
 
 
 class Session:
-    fact = SimpleNamespace(world=1)
+    fact = SessionFact(SessionState.SETTLED, ("worker-0.0.0",), world=1)
 
     def __init__(self) -> None:
         self.heard_of: list[str] = []
@@ -82,7 +83,8 @@ def test_only_a_rank_of_the_world_gets_shards_and_only_possible_ones(
     assert sent == [GiveShard(process, ShardGiven(7, 0))]
     impossible: list[dict[str, Any]] = [
         {"step": 10**30}, {"size": 0}, {"size": 10**6}, {"number": -1}, {"number": 5}, {"serial": -1},
-        {"stream": "x" * 200}, {"digest": "\x1b[2J"}, {"step": "1"},
+        {"stream": "x" * 200}, {"digest": "\x1b[2J"}, {"step": "1"}, {"lease": -1}, {"lease": 1e9}, {"lease": "1"},
+        {"seconds": -1}, {"seconds": 61},
     ]  # fmt: skip
     for fields in impossible:
         with pytest.raises(InvalidDocument):

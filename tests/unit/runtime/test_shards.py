@@ -37,7 +37,7 @@ class Launcher:
         """Of the rank with that name."""
 
         def take(wanted: ShardWanted) -> ShardGiven:
-            return self.queues.take(self.world, name, wanted)
+            return self.queues.take(self.world, name, wanted, 0.0)
 
         return SimpleNamespace(had_agent=True, take_shard=take)
 
@@ -136,21 +136,21 @@ def test_a_training_goes_on_in_the_next_world_in_the_same_loop() -> None:
 
 def test_the_same_request_has_the_same_answer() -> None:
     queues = ShardQueues()
-    assert [queues.take(1, "a", replace(WANTED, serial=each)).position for each in (1, 2)] == [0, 0]
-    assert queues.take(1, "b", WANTED).position == 1
-    assert queues.take(1, "a", replace(WANTED, number=1)).position == 2
-    assert queues.take(1, "b", replace(WANTED, number=1, serial=9)) == ShardGiven(9)
-    assert queues.take(1, "a", WANTED).position == 0
-    assert queues.take(2, "b", WANTED).position == 0
+    assert [queues.take(1, "a", replace(WANTED, serial=each), 0.0).position for each in (1, 2)] == [0, 0]
+    assert queues.take(1, "b", WANTED, 0.0).position == 1
+    assert queues.take(1, "a", replace(WANTED, number=1), 0.0).position == 2
+    assert queues.take(1, "b", replace(WANTED, number=1, serial=9), 0.0) == ShardGiven(9, given=3)
+    assert queues.take(1, "a", WANTED, 0.0).position == 0
+    assert queues.take(2, "b", WANTED, 0.0).position == 0
 
 
 def test_a_step_that_others_have_left_has_nothing_more() -> None:
     queues = ShardQueues()
     for number in range(4):
-        queues.take(1, "a", replace(WANTED, number=number))
-    assert queues.take(1, "a", replace(WANTED, step=2)).position == 0
-    assert queues.take(1, "b", WANTED) == ShardGiven(0)
-    assert "goes back to step 1" in queues.take(1, "a", WANTED).refused
+        queues.take(1, "a", replace(WANTED, number=number), 0.0)
+    assert queues.take(1, "a", replace(WANTED, step=2), 0.0).position == 0
+    assert queues.take(1, "b", WANTED, 0.0) == ShardGiven(0)
+    assert "goes back to step 1" in queues.take(1, "a", WANTED, 0.0).refused
 
 
 @pytest.mark.parametrize(
@@ -163,13 +163,13 @@ def test_a_step_that_others_have_left_has_nothing_more() -> None:
 )
 def test_what_would_lose_shards_is_refused(wanted: ShardWanted, words: str) -> None:
     queues = ShardQueues()
-    queues.take(1, "a", WANTED)
-    assert words in queues.take(1, "a", wanted).refused
+    queues.take(1, "a", WANTED, 0.0)
+    assert words in queues.take(1, "a", wanted, 0.0).refused
 
 
 def test_a_run_has_only_so_many_streams() -> None:
     queues = ShardQueues()
-    given_ = [queues.take(1, "a", replace(WANTED, stream=str(each))) for each in range(MOST_STREAMS + 1)]
+    given_ = [queues.take(1, "a", replace(WANTED, stream=str(each)), 0.0) for each in range(MOST_STREAMS + 1)]
     assert [bool(each.refused) for each in given_] == [False] * MOST_STREAMS + [True]
 
 
@@ -235,8 +235,8 @@ def test_a_shard_has_its_name_and_its_samples() -> None:
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ({"count": None}, "neither a count nor names"),
-        ({"names": ["a"]}, "or both"),
+        ({"count": None}, "none of count, names and stream"),
+        ({"names": ["a"]}, "or more than one"),
         ({"count": 0}, "Shards.count: 0 is not a whole number from 1"),
         ({"count": True}, "Shards.count"),
         ({"count": 10**9}, "Shards.count"),

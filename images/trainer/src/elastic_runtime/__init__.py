@@ -1,6 +1,6 @@
 """Elastic Horovod runs: the launcher, the agents and the training helpers that live in the trainer's image.
 
-Any training script may have ``from elastic_runtime import Shards, busy, notice, on_notice, outputs``: see
+Any training script may have ``from elastic_runtime import Folder, Shards, busy, notice, on_notice, outputs``: see
 :mod:`elastic_runtime.training.batches.shards`, :mod:`elastic_runtime.script.standing`,
 :mod:`elastic_runtime.script.leaving` and :mod:`elastic_runtime.script.kept_outputs`.
 
@@ -16,20 +16,20 @@ if TYPE_CHECKING:
     from elastic_runtime.script.kept_outputs import outputs
     from elastic_runtime.script.leaving import Notice, notice, on_notice
     from elastic_runtime.script.standing import busy
-    from elastic_runtime.training.batches.shards import Shards
+    from elastic_runtime.training.batches.shards import Folder, Shards
 
 __version__ = "0.1.0"
-__all__ = ["Notice", "Shards", "busy", "notice", "on_notice", "outputs"]
+__all__ = ["Folder", "Notice", "Shards", "busy", "notice", "on_notice", "outputs"]
 
 
 def __getattr__(name: str) -> Any:
     """On first use: what only needs the version imports nothing."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    if name == "Shards":  # It alone needs numpy.
-        from elastic_runtime.training.batches.shards import Shards
+    if name in ("Folder", "Shards"):  # They alone need numpy.
+        from elastic_runtime.training.batches import shards
 
-        return Shards
+        return getattr(shards, name)
     from elastic_runtime.script import kept_outputs, leaving, standing
 
     return getattr({"busy": standing, "outputs": kept_outputs}.get(name, leaving), name)

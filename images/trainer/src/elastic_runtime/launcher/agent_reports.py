@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
 from elastic_runtime.clock import utc_now
-from elastic_runtime.engines.base import Session
+from elastic_runtime.engines.base import Session, SessionState, Stage
 from elastic_runtime.errors import InvalidDocument
 from elastic_runtime.launcher.agents import AgentConnection
-from elastic_runtime.launcher.decision.shard_queues import ShardQueues
+from elastic_runtime.launcher.decision.shard_queues import Lease, ShardQueues
 from elastic_runtime.launcher.differences import Differences
 from elastic_runtime.launcher.gathering import Gathering
 from elastic_runtime.launcher.memory_watch import MemoryWatch
@@ -241,8 +242,23 @@ class AgentReports:
     def _shard_wanted(self, worker: Worker, process: str, message: ShardWanted) -> None:
         session, rank_id = self._session(), _rank_id(process)
         if session and rank_id in session.rank_of:  # Else its world is over, and it is about to be ended.
-            given = self._shards.take((session, session.fact.world), rank_id, message)
+            fact = session.fact
+            broken = fact.state is SessionState.FORMING and fact.stage is Stage.RETURNING
+            now = asyncio.get_running_loop().time()
+            given = self._shards.take((session, fact.world), rank_id, message, now, broken=broken)
             worker.connection.send(GiveShard(process, given))
+
+    def stops(self, rank_ids: Sequence[str]) -> None:
+        """Ranks are being stopped because others wait for them."""
+        self._shards.stop(rank_ids, asyncio.get_running_loop().time())
+
+    def leases(self) -> tuple[Lease, ...]:
+        """Return :attr:`.Facts.leases`."""
+        if (session := self._session()) is None:
+            return ()
+        busy = self._standstills.busy_until
+        found = self._shards.leases((session, session.fact.world))
+        return tuple(replace(each, renewed=max(each.renewed, busy(each.rank_id))) for each in found)
 
     def _engine_word(self, worker: Worker, process: str, message: EngineWord) -> None:
         if self._engine_words[worker.name].pay(1):

@@ -247,6 +247,7 @@ class Launcher:
             excused=self._standstills.excused(ranks),
             inquiry=self._standstills.inquiry(ranks),
             stalls=self._standstills.stalls,
+            leases=self._reports.leases(),
             difference=self._differences.present,
             differences=self._differences.past,
             over_budget=self._deadline.over_budget(len(self._pool.workers)),
@@ -449,6 +450,7 @@ class Launcher:
     def _kill_ranks(self, rank_ids: Sequence[str], kind: EventKind, reason: str, step: int | None) -> None:
         """Kill ranks, so that the others form another world; or have all form another, if these are none."""
         self._record.event(kind, reason, step=step)
+        self._reports.stops(rank_ids)
         for rank_id in rank_ids:
             self._pool.kill_rank(rank_id)
         if self._session and not rank_ids:

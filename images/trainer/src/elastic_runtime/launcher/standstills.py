@@ -67,7 +67,11 @@ class Standstills:
 
     def excused(self, rank_ids: Iterable[str]) -> float:
         """Return :attr:`.Facts.excused` of a world of these ranks."""
-        return max(self._excused, *(self._busy.get(each, -math.inf) for each in rank_ids), -math.inf)
+        return max(self._excused, *map(self.busy_until, rank_ids), -math.inf)
+
+    def busy_until(self, rank_id: str) -> float:
+        """Return until when a rank has said that it is busy."""
+        return self._busy.get(rank_id, -math.inf)
 
     @property
     def stalls(self) -> tuple[Stall, ...]:

@@ -35,7 +35,7 @@ from elastic_runtime.protocol.rank_link import (
     TrainingStopped,
 )
 from elastic_runtime.protocol.rank_names import RankName
-from elastic_runtime.protocol.shards import MOST_SHARDS, ShardWanted
+from elastic_runtime.protocol.shards import MOST_APART, MOST_SHARDS, ShardWanted
 from elastic_runtime.protocol.tallies import MAX_KINDS, Tally
 from elastic_runtime.protocol.wire import (
     AgentMessage,
@@ -225,6 +225,8 @@ def _shard(message: ShardWanted) -> None:
     _count("step", message.step)
     _demand(1 <= message.size <= MOST_SHARDS, "size", message.size, "out of range")
     _demand(0 <= message.number <= message.size, "number", message.number, "out of range")
+    _demand(message.seconds is None or 0.0 <= message.seconds <= MOST_APART, "seconds", message.seconds, "out of range")
+    _demand(0.0 <= message.lease <= LONGEST_BUSY, "lease", message.lease, "out of range")
 
 
 def _tally(message: Tally) -> None:

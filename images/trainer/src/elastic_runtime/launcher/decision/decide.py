@@ -28,6 +28,7 @@ from elastic_runtime.launcher.decision.facts import (
     StepDown,
 )
 from elastic_runtime.launcher.decision.joined import joined_ranks, wanted_with_joined
+from elastic_runtime.launcher.decision.leases import decide_leases
 from elastic_runtime.launcher.decision.leaving import ranks_due, staying
 from elastic_runtime.launcher.decision.pausing import pause, paused_phase
 from elastic_runtime.launcher.decision.silence import confirmed, silent
@@ -330,6 +331,7 @@ def _form(facts: Facts, clocks: Clocks, settings: DecisionSettings, now: float) 
             decide_difference(facts, settings)
             or _hold(facts, session)
             or _change(session, wish, due)
+            or decide_leases(facts, settings, now)
             or decide_standstill(facts, settings, now)
             or decide_deadlock(facts, settings, now)
             or _see_it_train(facts, session, clocks, settings, now)

@@ -12,6 +12,7 @@ from enum import StrEnum
 
 from elastic_runtime.engines.base import SessionFact, SessionState, Stage
 from elastic_runtime.errors import FailureKind
+from elastic_runtime.launcher.decision.shard_queues import Lease
 from elastic_runtime.run.spec import RecoverySpec, Timing, WorkersSpec
 from elastic_runtime.run.status import Phase
 from elastic_runtime.run.waits import COMMIT_CAUTION
@@ -253,6 +254,8 @@ class Facts:
     """The newest in the present world."""
     stalls: tuple[Stall, ...] = ()
     """Standstills that were acted upon, over the whole run."""
+    leases: tuple[Lease, ...] = ()
+    """Shards that ranks of the present world have got for some time."""
     difference: Difference | None = None
     """That of the present world, if one lasts and was not acted upon."""
     differences: tuple[Difference, ...] = ()

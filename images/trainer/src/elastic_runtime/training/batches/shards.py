@@ -4,75 +4,28 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-from collections.abc import Callable, Generator, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Generator, Iterator, Sequence
+from datetime import timedelta
+from typing import Any, Literal, cast, get_args
+
+from typing_extensions import override
 
 from elastic_runtime.errors import InvalidSettings
 from elastic_runtime.protocol.rank_link import RankLink, shared_link
-from elastic_runtime.protocol.shards import MOST_SHARDS, ShardWanted
-from elastic_runtime.script.standing import ledger
-from elastic_runtime.training.batches import plan
-from elastic_runtime.training.batches.position import BatchPosition, Shares
-from elastic_runtime.world import Place
+from elastic_runtime.protocol.shards import MOST_APART, MOST_SHARDS
+from elastic_runtime.run.waits import LEAST_STANDSTILL, LONGEST_BUSY
+from elastic_runtime.training.batches.position import STEP, BatchPosition, Shares
+from elastic_runtime.training.batches.rounds import Round, Rounds
+from elastic_runtime.training.batches.streams import Folder, Given, Stream, StreamSteps, Supply
+from elastic_runtime.training.batches.taking import Counter, Shard, ShardStep
+from elastic_runtime.world import Place, World
+
+__all__ = ["Folder", "Round", "Shard", "ShardStep", "Shards"]
 
 MOST = 100_000_000
 """Shards of a data set: an epoch's order takes 8 bytes of memory for each."""
 _MAX_SEED = 2**63 - 1
-
-
-@dataclass(frozen=True, slots=True)
-class Shard:
-    """One part of the data set."""
-
-    index: int
-    """Number in the data set, from 0."""
-    name: str
-    """Of ``names``; empty without them."""
-    count: int
-    """Shards of the data set."""
-
-    def samples(self, total: int) -> range:
-        """Return this shard's samples of a data set of so many; sizes of shards differ by 1 at most."""
-        own = plan.share(total, self.index, self.count)
-        return range(own.start, own.stop)
-
-
-class ShardStep(Iterator[Shard]):
-    """Shards of one global step that this rank gets, one after the other: iterate to the end.
-
-    A rank may get all of them, or none.
-    """
-
-    def __init__(self, shards: Shards, step: int, take: Callable[[int], int | None]) -> None:
-        self.step = step
-        """Global step, from 1. ``state.step`` has the same value while it is worked on."""
-        self.epoch, position = divmod(step - 1, shards.plan.steps_per_epoch)
-        """From 0."""
-        self.ends_epoch = position == shards.plan.steps_per_epoch - 1
-        """Whether it is the last one of its epoch."""
-        self._shards, self._of_step, self._take = shards, shards.plan.batch(step), take
-        self.size = len(self._of_step)
-        """Shards of the step, over all ranks."""
-        self.taken = 0
-        """Shards that this rank has got so far."""
-        self.is_over = False
-        """Whether ranks have got all of the step's shards."""
-        self._begun, self._process = ledger().begun, os.getpid()
-
-    def __next__(self) -> Shard:
-        if self._process != os.getpid():
-            raise InvalidSettings("Shards", "a worker process of a loader iterates over them", "Set num_workers=0")
-        if self._begun != ledger().begun:
-            problem = f"the state was committed before all shards of step {self.step} were trained on"
-            raise InvalidSettings("Shards", problem, "Commit after the loop over a step, not in it")
-        position = None if self.is_over else self._take(self.taken)
-        if position is None:
-            self.is_over = True
-            raise StopIteration
-        self.taken += 1
-        return self._shards.shard(int(self._of_step[position]))
+Mode = Literal["synchronous", "asynchronous"]
 
 
 class Shards(BatchPosition):
@@ -93,23 +46,46 @@ class Shards(BatchPosition):
     So a commit covers exactly the shards of its steps, and a rank that is lost leaves none out: the others return to
     the last commit and repeat the step.
 
+    With ``mode="asynchronous"``, each rank trains by itself, and all meet every so many seconds::
+
+        state = DurableState(model=model, shards=[])
+        shards = Shards(10_000, mode="asynchronous", state=state)
+        for round in shards:
+            for shard in round:
+                train_on(read(shard))
+            average(model, round.meet())
+            state.commit()
+
     Without a launcher, as by hand, ranks divide each step evenly.
 
     Args:
-        count: Shards of the data set, up to 100 million. None: as many as ``names``.
+        count: Shards of the data set, up to 100 million. None: as many as ``names``, or as come.
         names: A name for each shard, such as files' paths, in the same order on all ranks.
-        per_step: Shards of a step over all ranks, up to 100,000. Use several for each rank.
+        stream: Shards of unknown number: a :class:`Folder`, or a function that returns how many there are so far, and
+            whether there will be no more. All ranks call it, several times a second while they wait for shards. Make
+            the state with ``shards=[]``.
+        per_step: Shards of a step over all ranks, up to 100,000. Use several for each rank. A stream's step may have
+            fewer. None with ``mode="asynchronous"``.
         seed: 0 to 2**63 - 1.
         state: A ``DurableState``, or any elastic state with ``step=0``.
         epochs: Number of passes over the shards.
-        shuffle: Use a new order in each epoch.
-        position: Name of the state's attribute that counts the steps.
+        shuffle: Use a new order in each epoch. A stream keeps its own.
+        mode: ``"synchronous"``, or ``"asynchronous"`` for ranks that average what they have learned at meetings. Make
+            the state with ``shards=[]``.
+        every: Time from one meeting to the next, or for which a step waits until a stream has ``per_step`` shards:
+            a timedelta or seconds, up to a minute.
+        lease: Time that a rank has for one shard: a timedelta or seconds, up to a day. A rank that takes longer without
+            ``renew()`` is stopped, and others get the shard. 0: no limit.
+        local: Objects that ranks average with ``mode="asynchronous"``, with ``state_dict`` and ``load_state_dict``, or
+            Keras' ``get_weights`` and ``set_weights``. None: the state's ``model``.
+        position: Name of the state's attribute that counts the steps. If it is another one than ``step``, the shards
+            are in the attribute of that name with ``_shards``.
         world: World with this rank and its size. None: the engine's.
         link: Link to the agent. None: from the environment.
 
     Raises:
         InvalidSettings: an argument is invalid. While iterating: a commit within a step, a step that was left before
-            its end, or ranks with different shards.
+            its end, a round without a meeting, or ranks with different shards.
     """
 
     counts_samples = False
@@ -119,64 +95,97 @@ class Shards(BatchPosition):
         count: int | None = None,
         *,
         names: Sequence[str] | None = None,
-        per_step: int,
-        seed: int,
+        stream: Stream | None = None,
+        per_step: int | None = None,
+        seed: int = 0,
         state: Any,
         epochs: int = 1,
         shuffle: bool = True,
-        position: str = "step",
+        mode: Mode = "synchronous",
+        every: timedelta | float = 5.0,
+        lease: timedelta | float = LEAST_STANDSTILL,
+        local: Sequence[Any] | None = None,
+        position: str = STEP,
         world: Place | None = None,
         link: RankLink | None = None,
     ) -> None:
-        if names is not None:
-            names = _checked(names)
-        if (count is None) == (names is None):
-            raise InvalidSettings("Shards", "there is neither a count nor names, or both", "Give one of them")
-        self._names = names
-        count = len(names) if names is not None else _whole("count", count, MOST)
-        per_step = min(_whole("per_step", per_step, MOST_SHARDS), count)
+        names = None if names is None else _checked(names)
+        if sum(each is not None for each in (count, names, stream)) != 1:
+            problem = "there is none of count, names and stream, or more than one"
+            raise InvalidSettings("Shards", problem, "Give one of them")
+        if stream is not None and not callable(stream):
+            raise InvalidSettings("Shards.stream", f"{stream!r:.60} cannot be called", "Give a Folder or a function")
+        if mode not in get_args(Mode):
+            raise InvalidSettings("Shards.mode", f"{mode!r:.60} is no mode", f"Give one of {get_args(Mode)}")
+        self._is_asynchronous, self._stream, self._names = mode == "asynchronous", stream, names
+        if self._is_asynchronous and per_step is not None:
+            raise InvalidSettings("Shards.per_step", "asynchronous ranks meet after a time", "Give every instead")
+        count = 1 if stream is not None else len(names) if names is not None else _whole("count", count, MOST)
+        per_step = 1 if self._is_asynchronous else _whole("per_step", per_step, MOST_SHARDS)
         seed, epochs = _whole("seed", seed, _MAX_SEED, 0), _whole("epochs", epochs, MOST)
+        if stream is not None and epochs != 1:
+            raise InvalidSettings("Shards.epochs", "a stream is trained on once", "Leave it out")
         super().__init__(
-            count, per_step, seed, state,
+            count, per_step if stream is not None else min(per_step, count), seed, state,
             epochs=epochs, shuffle=shuffle, drop_last=False, position=position, world=world,
         )  # fmt: skip
-        self._link = link or shared_link()
-        said = json.dumps([count, per_step, seed, shuffle, names])
-        self._digest = hashlib.sha256(said.encode()).hexdigest()[:32]
+        said = json.dumps([None if stream is not None else count, per_step, seed, shuffle, names, mode])
+        digest = hashlib.sha256(said.encode()).hexdigest()[:32]
+        self._counter = Counter(link or shared_link(), position, digest, _seconds("lease", lease, LONGEST_BUSY))
+        self._every = _seconds("every", every, MOST_APART)
+        self._ways = self._of_position(local) if self._is_asynchronous or stream is not None else None
 
-    def __iter__(self) -> Iterator[ShardStep]:
-        """From the step after :attr:`step`, in whichever world."""
-        return self.through_worlds(self._in_world)
+    @override
+    def __len__(self) -> int:
+        """Steps of the whole training. Raises TypeError if nobody knows."""
+        if self._ways is not None:
+            raise TypeError("nobody knows how many steps these shards take")
+        return super().__len__()
+
+    def __iter__(self) -> Iterator[Any]:
+        """From the step after :attr:`step`, in whichever world: :class:`ShardStep`, or :class:`Round`."""
+        return self.through_worlds(self._in_world) if self._ways is None else iter(self._ways)
 
     def shard(self, index: int) -> Shard:
-        """Return that shard of the data set."""
+        """Return that shard of the data set, or of the stream."""
+        if self._stream is not None:
+            name = getattr(self._stream, "name", None)
+            return Shard(index, name(index) if name else "", 0)
         return Shard(index, self._names[index] if self._names else "", self.plan.samples)
+
+    def _of_position(self, local: Sequence[Any] | None) -> Rounds | StreamSteps:
+        """Return steps whose shards are an attribute of the state."""
+        attribute = "shards" if self.position == STEP else f"{self.position}_shards"
+        Given.of(self.state, attribute)
+        supply = Supply(self._stream, self.plan.samples * self.plan.epochs, self.state, self._every, self._nth)
+        ways = supply, self._counter, self._the_world, lambda: self.step, self.move_to, attribute
+        if not self._is_asynchronous:
+            return StreamSteps(*ways, self.plan.size)
+        models = [getattr(self.state, "model", None)] if local is None else list(local)
+        for each in models or [None]:
+            if not (hasattr(each, "load_state_dict") or hasattr(each, "set_weights")):
+                problem = f"a {type(each).__name__} has neither load_state_dict nor set_weights"
+                raise InvalidSettings(
+                    "Shards.local", problem, "Give the state a model, or local=[…] what ranks average"
+                )
+        return Rounds(*ways, models)
+
+    def _nth(self, number: int) -> Shard:
+        """Return the shard that comes after so many, over all epochs."""
+        return self.shard(number if self._stream is not None else int(self.plan.batch(number + 1)[0]))
+
+    def _the_world(self) -> World:
+        return cast(World, self.world)
 
     def _in_world(self, shares: Shares) -> Generator[ShardStep, None, None]:
         for number in shares.steps:
-            step = ShardStep(self, number, self._taking(number, shares))
+            of_step, (epoch, nth) = self.plan.batch(number), divmod(number - 1, self.plan.steps_per_epoch)
+            taking = self._counter.taking(number, [""] * len(of_step), self.world)
+            ends = nth == self.plan.steps_per_epoch - 1
+            step = ShardStep(number, of_step, taking, self.shard, epoch=epoch, ends_epoch=ends)
             self.move_to(number)
             yield step
-            if not step.is_over:
-                problem = f"the loop over step {number} was left before its end, so shards may be in no step"
-                raise InvalidSettings("Shards", problem, "Iterate over each step until it ends, also for the last")
-
-    def _taking(self, step: int, shares: Shares) -> Callable[[int], int | None]:
-        """Return what gives this rank its shard of a number, from 0, as a position in the step."""
-        size = len(self.plan.batch(step))
-
-        def divided(number: int) -> int | None:
-            own = range(size)[plan.share(size, shares.rank, shares.ranks)]
-            return own[number] if number < len(own) else None
-
-        def from_launcher(number: int) -> int | None:
-            given = self._link.take_shard(ShardWanted(self.position, self._digest, step, size, number))
-            if given.refused:
-                remedy = "Iterate over each step once, to its end, with the same shards on all ranks"
-                raise InvalidSettings("Shards", given.refused, remedy)
-            return given.position
-
-        return from_launcher if self._link.had_agent else divided
+            step.check_over()
 
 
 def _checked(names: object) -> tuple[str, ...]:
@@ -193,3 +202,11 @@ def _whole(name: str, value: object, most: int, least: int = 1) -> int:
         problem = f"{value!r:.60} is not a whole number from {least} to {most}"
         raise InvalidSettings(f"Shards.{name}", problem, "Give one")
     return value
+
+
+def _seconds(name: str, value: object, most: float) -> float:
+    seconds = value.total_seconds() if isinstance(value, timedelta) else value
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 <= seconds <= most:
+        problem = f"{value!r:.60} is not a time from 0 to {most:g} s"
+        raise InvalidSettings(f"Shards.{name}", problem, "Give a timedelta or seconds")
+    return float(seconds)
