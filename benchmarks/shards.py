@@ -3,10 +3,12 @@
 ::
 
     .venv-trainer/bin/python benchmarks/shards.py --rounds 20 --engine torch --engine horovod
+    .venv-trainer/bin/python benchmarks/shards.py --rounds 3 --calm
 
-Each round trains once over 10,000 shards, first by ``Shards`` and then by a plain ``DistributedSampler``. Every other
-worker takes three times as long for a shard. Every few seconds, a rank is killed or another size asked for. The state
-counts how often each shard is in it (``tests/local/scripts/counted.py``), so the last one says what was committed.
+Each round trains over 10,000 shards by ``Shards`` of each mode and of a stream, and the first ones by a plain
+``DistributedSampler``, too. Every other worker takes three times as long for a shard. Every few seconds, a rank is
+killed or another size asked for, unless the round is calm. The state counts how often each shard is in it
+(``tests/local/scripts/counted.py``), so the last one says what was committed.
 """
 
 from __future__ import annotations
@@ -30,7 +32,12 @@ from elastic_runtime.run.status import EventKind, Phase  # noqa: E402
 from tests.local.harness import ScriptedRun  # noqa: E402
 from tests.paced import Script  # noqa: E402
 
-COUNT, PER_STEP, SECONDS = 10_000, 40, 0.004
+COUNT, SECONDS = 10_000, 0.004
+"""Shards, and the time that one takes on a fast worker."""
+CALM_COUNT, CALM_SECONDS = 2000, 0.02
+"""The same where nothing is disturbed, to measure the time."""
+APART = 1.0
+"""Seconds between two meetings of asynchronous ranks."""
 EVERY = 3.0, 6.0
 """Seconds between two disturbances."""
 DISTURBANCES = 12
@@ -54,10 +61,10 @@ class Outcome:
     """Part of all shards that slow workers were given."""
 
 
-def train(folder: Path, engine: str, rng: random.Random, *, plain: bool) -> Outcome:
+def train(folder: Path, engine: str, rng: random.Random, by: str, per_step: int, *, calm: bool) -> Outcome:
     """Once over all shards."""
-    begun = time.monotonic()
-    environment = {"SHARDS": json.dumps([COUNT, PER_STEP, SECONDS, plain])}
+    count, seconds = (CALM_COUNT, CALM_SECONDS) if calm else (COUNT, SECONDS)
+    environment = {"SHARDS": json.dumps([count, APART if by == "asynchronous" else per_step, seconds, by])}
     recovery = RecoverySpec(backoff=0.1, rank_failures=1000)
     run = ScriptedRun(
         folder, Script("counted.py"), (1, 3, MOST), environment=environment, engine=engine, recovery=recovery
@@ -66,7 +73,8 @@ def train(folder: Path, engine: str, rng: random.Random, *, plain: bool) -> Outc
     try:
         run.start()
         run.trains(3)
-        for _ in range(DISTURBANCES):
+        begun = time.monotonic()
+        for _ in range(0 if calm else DISTURBANCES):
             time.sleep(rng.uniform(*EVERY))
             if run.is_over():
                 break
@@ -101,22 +109,26 @@ def train(folder: Path, engine: str, rng: random.Random, *, plain: bool) -> Outc
 
 def main() -> None:
     """Run the rounds, with a line for each training."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--plain-rounds", type=int, default=3, help="rounds that also train by a DistributedSampler")
     parser.add_argument("--engine", action="append", choices=["torch", "horovod"], help="default: torch")
+    modes = ["synchronous", "asynchronous", "stream"]
+    parser.add_argument("--mode", action="append", choices=modes, help="default: all")
+    parser.add_argument("--per-step", type=int, default=40, help="shards of a synchronous step")
+    parser.add_argument("--calm", action="store_true", help="without disturbances")
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
     rng = random.Random(options.seed)  # noqa: S311
-    print("engine   by                  round  seconds  worlds  kills  lost  repeated  by slow workers", flush=True)
+    ways = options.mode or modes
+    print("engine   by            round  seconds  worlds  kills  lost  repeated  by slow workers", flush=True)
     with tempfile.TemporaryDirectory() as base:
         for engine in options.engine or ["torch"]:
             for round_ in range(options.rounds):
-                for plain in (False, True)[: 1 + (round_ < options.plain_rounds)]:
-                    found = train(Path(base, "round"), engine, rng, plain=plain)
-                    by = "DistributedSampler" if plain else "Shards"
+                for by in [*ways, "sampler"] if round_ < options.plain_rounds else ways:
+                    found = train(Path(base, "round"), engine, rng, by, options.per_step, calm=options.calm)
                     print(
-                        f"{engine:8} {by:19} {round_:5}  {found.seconds:7.1f}  {found.worlds:6}  {found.kills:5}  "
+                        f"{engine:8} {by:13} {round_:5}  {found.seconds:7.1f}  {found.worlds:6}  {found.kills:5}  "
                         f"{found.lost:4}  {found.repeated:8}  {found.by_slow:.2f}",
                         flush=True,
                     )
