@@ -72,6 +72,7 @@ class Job:
                 rank_failures=1000,
                 max_wait=MAX_WAIT,
                 standstill=plan.standstill,
+                window=plan.window,
             ),
             timing=Timing(agent_silence=plan.agent_silence, lease=0.0),  # Nobody watches it, however long it takes.
             **durable,

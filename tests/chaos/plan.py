@@ -100,6 +100,8 @@ class Plan:
     stand: Stand | None = None
     standstill: float | None = None
     """Seconds: ``recovery.standstill``."""
+    window: float = 300.0
+    """Seconds: ``recovery.window``."""
 
 
 def plan_of(seed: int) -> Plan:

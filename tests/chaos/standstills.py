@@ -28,7 +28,7 @@ from tests.chaos.judge import Expected, judge
 from tests.chaos.load import busy_loops
 from tests.chaos.plan import MAXIMUM, Fault, FaultKind, Plan, Stand
 from tests.chaos.round import play, undisturbed
-from tests.chaos.stood import Found, Seen, alarms, find
+from tests.chaos.stood import ALARMS, Found, Seen, alarms, find
 from tests.local.harness import ScriptedRun
 
 BUILD = Path(__file__).resolve().parents[2] / "build" / "standstills"
@@ -41,6 +41,8 @@ STEPS = (8, 20)
 """After which a rank stands still."""
 STANDSTILL = 5.0
 """Seconds: ``recovery.standstill``."""
+WINDOW = 15.0
+"""Seconds: ``recovery.window`` of calm rounds, so that stragglers are looked for in worlds that last no longer."""
 ENGINES = {job.engine: replace(job, epochs=EPOCHS) for job in JOBS if job.engine != "hub"}
 
 
@@ -132,11 +134,11 @@ def calm_plan(seed: int) -> Plan:
         size = chance.randint(1, MAXIMUM)
         notice = Fault(at, FaultKind.NOTICE, chance.random(), seconds=20.0)
         faults.append(notice if chance.random() < 0.3 else Fault(at, FaultKind.RESIZE, size=size))
-    return Plan(seed, start=RANKS, faults=tuple(faults), standstill=STANDSTILL)
+    return Plan(seed, start=RANKS, faults=tuple(faults), standstill=STANDSTILL, window=WINDOW)
 
 
 def _calm(engines: Sequence[str], first: int, minutes: float, folder: Path) -> int:
-    """Play such rounds, engine by engine in turns. Return 1 if ranks were asked where they stand, or one is wrong."""
+    """Play such rounds, engine by engine in turns. Return 1 if there was an alarm, or one is wrong."""
     jobs = [replace(ENGINES[engine], epochs=CALM_EPOCHS) for engine in engines]
     expected = {job.engine: undisturbed(job, folder) for job in jobs}
     begin, bad = time.monotonic(), 0
@@ -144,7 +146,7 @@ def _calm(engines: Sequence[str], first: int, minutes: float, folder: Path) -> i
         job = replace(jobs[(seed - first) % len(jobs)], uneven=True)
         base = folder / f"{job.engine}-{seed:06}"
         played, run = play(job, calm_plan(seed), base, CALM_LIMIT)
-        told = alarms(run.status())
+        told = alarms(run.status(), ALARMS)
         verdict = replace(judge(played.outcome, played.applied, expected[job.engine]), pause="")
         troubles = [*told, *verdict.troubles]
         bad += bool(troubles)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +14,8 @@ FAILS = ("dead-loader", "breakpoint")
 """Ways to stand still with which a rank fails by itself."""
 GOES_ON = ("store",)
 """Ways with which the training goes on."""
+ALARMS = (EventKind.STANDSTILL, EventKind.RANKS_DIFFER, EventKind.STRAGGLER)
+"""Events that blame a rank or a worker."""
 _NAMED = re.compile(r"rank \d+ \([\w.-]+\)")
 _FAILED = re.compile(r"(?:^|rank_failed: )rank ([\w.-]+) ended with (?!code 0)")
 _REPLACED = re.compile(r"; (?:it is|they are) replaced")
@@ -67,9 +69,9 @@ def find(way: str, bound: float, seen: Seen) -> Found:
     return Found(seconds, tuple(troubles))
 
 
-def alarms(status: Status) -> list[str]:
-    """Return the events of standstills."""
-    return [event.message for event in status.events if event.kind is EventKind.STANDSTILL]
+def alarms(status: Status, kinds: Container[EventKind] = (EventKind.STANDSTILL,)) -> list[str]:
+    """Return the messages of such events."""
+    return [event.message for event in status.events if event.kind in kinds]
 
 
 def _named(way: str, stood: Mapping[str, Any], seen: Seen) -> Iterator[str]:
