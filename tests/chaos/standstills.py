@@ -28,7 +28,8 @@ from tests.chaos.judge import Expected, judge
 from tests.chaos.load import busy_loops
 from tests.chaos.plan import MAXIMUM, Fault, FaultKind, Plan, Stand
 from tests.chaos.round import play, undisturbed
-from tests.chaos.stood import ALARMS, Found, Seen, alarms, find
+from tests.chaos.stood import ALARMS, FAILS, GOES_ON, Found, Seen, alarms, find
+from tests.engines.kinds import HOROVODRUN, HUB, TORCHRUN
 from tests.local.harness import ScriptedRun
 
 BUILD = Path(__file__).resolve().parents[2] / "build" / "standstills"
@@ -43,7 +44,9 @@ STANDSTILL = 5.0
 """Seconds: ``recovery.standstill``."""
 WINDOW = 15.0
 """Seconds: ``recovery.window`` of calm rounds, so that stragglers are looked for in worlds that last no longer."""
-ENGINES = {job.engine: replace(job, epochs=EPOCHS) for job in JOBS if job.engine != "hub"}
+RESTARTED = tuple(Job(kind, durable=False) for kind in (TORCHRUN, HOROVODRUN))
+"""Their scripts write checkpoints of their own."""
+ENGINES = {job.engine: replace(job, epochs=EPOCHS) for job in (*JOBS, *RESTARTED) if job.kind is not HUB}
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,8 +78,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 return _calm(options.engine, first, options.calm, folder)
             for engine in options.engine:
                 expected = undisturbed(ENGINES[engine], folder)
-                for seed in range(first, first + options.rounds):
-                    played.append(_play(ENGINES[engine], plan_of(seed, options.way), expected, folder))
+                ways = [way for way in options.way if is_possible(way, ENGINES[engine])]
+                for seed in range(first, first + options.rounds if ways else first):
+                    played.append(_play(ENGINES[engine], plan_of(seed, ways), expected, folder))
                     print(line(played[-1]), flush=True)
         finally:
             end_descendants()
@@ -103,6 +107,11 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     return options
 
 
+def is_possible(way: str, job: Job) -> bool:
+    """Whether such a training goes on: a script that is restarted has no thread that writes, and a failure ends it."""
+    return not job.kind.restarts or way not in (*GOES_ON, *FAILS)
+
+
 def plan_of(seed: int, ways: Sequence[str] = WAYS) -> Plan:
     """Return the round of this seed."""
     chance, way = random.Random(seed), ways[seed % len(ways)]  # Not for secrets.
@@ -117,7 +126,7 @@ def _play(job: Job, plan: Plan, expected: Expected, folder: Path) -> Played:
     base = folder / f"{job.engine}-{plan.seed:06}"
     played, run = play(job, plan, base)
     seen = Seen(_notes(run), run.status(), run.log())
-    found = find(plan.stand.way, 2 * STANDSTILL, seen)
+    found = find(plan.stand.way, 2 * STANDSTILL, seen, restarts=job.kind.restarts)
     verdict = replace(judge(played.outcome, (), expected), pause="")  # The bound has been judged.
     found = replace(found, troubles=(*found.troubles, *verdict.troubles))
     base.with_suffix(".json").write_text(to_json(replace(played, outcome=replace(played.outcome, digests=()))) + "\n")
@@ -139,7 +148,7 @@ def calm_plan(seed: int) -> Plan:
 
 def _calm(engines: Sequence[str], first: int, minutes: float, folder: Path) -> int:
     """Play such rounds, engine by engine in turns. Return 1 if there was an alarm, or one is wrong."""
-    jobs = [replace(ENGINES[engine], epochs=CALM_EPOCHS) for engine in engines]
+    jobs = [replace(ENGINES[engine], epochs=CALM_EPOCHS) for engine in engines if not ENGINES[engine].kind.restarts]
     expected = {job.engine: undisturbed(job, folder) for job in jobs}
     begin, bad = time.monotonic(), 0
     for seed in itertools.count(first):

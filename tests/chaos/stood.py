@@ -18,7 +18,7 @@ ALARMS = (EventKind.STANDSTILL, EventKind.RANKS_DIFFER, EventKind.STRAGGLER)
 """Events that blame a rank or a worker."""
 _NAMED = re.compile(r"rank \d+ \([\w.-]+\)")
 _FAILED = re.compile(r"(?:^|rank_failed: )rank ([\w.-]+) ended with (?!code 0)")
-_REPLACED = re.compile(r"; (?:it is|they are) replaced")
+_REPLACED = re.compile(r"; (?:(?:it is|they are) replaced|all ranks start again)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,13 +46,14 @@ class Found:
     troubles: tuple[str, ...] = ()
 
 
-def find(way: str, bound: float, seen: Seen) -> Found:
+def find(way: str, bound: float, seen: Seen, *, restarts: bool = False) -> Found:
     """Judge a round.
 
     Args:
         way: how a rank stood still.
         bound: seconds in which the training has to go on.
         seen: the round.
+        restarts: all ranks start again, instead of going on in place.
     """
     stood = next((note for note in seen.notes if "stood" in note), None)
     if stood is None:
@@ -64,7 +65,7 @@ def find(way: str, bound: float, seen: Seen) -> Found:
     troubles = list(_named(way, stood, seen))
     if seconds > bound:
         troubles.append(f"it took {seconds:.1f} s, more than {bound:.0f} s")
-    if gone := _gone(stood, seen):
+    if not restarts and (gone := _gone(stood, seen)):
         troubles.append(f"processes of other ranks did not live on: {', '.join(map(str, gone))}")
     return Found(seconds, tuple(troubles))
 
