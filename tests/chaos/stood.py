@@ -58,7 +58,8 @@ def find(way: str, bound: float, seen: Seen, *, restarts: bool = False) -> Found
     stood = next((note for note in seen.notes if "stood" in note), None)
     if stood is None:
         return Found(None, ("no rank stood still",))
-    after = [step for step in whole_steps(seen.steps) if step.number > stood["after"]]
+    steps = whole_steps(seen.steps)  # A script that is restarted does some again, after its own checkpoint.
+    after = [step for step in steps if (step.time > stood["stood"] if restarts else step.number > stood["after"])]
     if not after:
         return Found(None, ("no step was done afterwards",))
     seconds = after[0].time - stood["stood"]
