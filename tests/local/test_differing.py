@@ -36,7 +36,8 @@ def test_a_rank_that_does_not_do_the_same_is_replaced_and_what_ranks_may_do_alon
     run.succeed()
     (found,) = told(run)
     assert "by commit" in found
-    assert "has begun other collectives than rank 0, or in another order; it is replaced" in found
+    assert "has begun other collectives than rank 0, or in another order: it began all_reduce int32[8]" in found
+    assert "where rank 0 began all_reduce float32[8], as collective 5 of step 6; it is replaced" in found
     assert len(run.events(EventKind.RANK_FAILED)) == 1
     assert run.events(EventKind.LOST, EventKind.SUSPENDED, EventKind.RESTARTED) == []
 

@@ -25,15 +25,8 @@ from elastic_runtime.launcher.decision.facts import (
 from elastic_runtime.launcher.standstills import Standstills
 from elastic_runtime.protocol.rank_link import Standing
 from elastic_runtime.run.waits import ANSWER, DEADLOCK, DEADLOCK_AGAIN
-from tests.unit.runtime import test_decide_standstill
 from tests.unit.runtime.decide_bench import NOW, SETTLED, A, B, C, facts, session, settings
-
-
-def ranks(count: int = 3, **changed: dict[str, object]) -> list[RankStanding]:
-    """All collectives are of all ranks."""
-    found = test_decide_standstill.ranks(count, **changed)
-    return [replace(each, of_all=each.collectives) for each in found]
-
+from tests.unit.runtime.test_decide_standstill import ranks
 
 COMMITS: dict[str, object] = {"commits": 21, "in_commit": True}
 """A rank waits in its next commit, and the others in the collective after that which it has begun last."""
@@ -91,7 +84,6 @@ def test_the_same_again_ends_the_run_with_a_remedy() -> None:
         ranks(r1=COMMITS | {"collectives": 41}),
         ranks(r1=COMMITS | {"collectives": 39, "waits": False}),
         ranks(r1=COMMITS | {"collectives": None}),
-        [replace(each, blocked=True, of_all=40) for each in ranks(r1={"collectives": 44})],
         ranks(r0=COMMITS | AT_WORK, r1=COMMITS, r2=COMMITS),
         ranks(r0=AT_WORK | {"collectives": 41}, r1=COMMITS, r2=COMMITS),
         ranks(r1=COMMITS | {"collectives": 39, "commits": 20}),
@@ -106,7 +98,6 @@ def test_the_same_again_ends_the_run_with_a_remedy() -> None:
         "has-begun-one-more-before-its-commit",
         "copies-its-state",
         "not-counted",
-        "uses-a-group-of-its-own",
         "writes-in-its-commit",
         "is-at-work-and-will-commit",
         "all-have-begun-the-commit",

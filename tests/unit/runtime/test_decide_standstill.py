@@ -25,7 +25,7 @@ from elastic_runtime.launcher.decision.facts import (
     RankStanding,
     Stall,
 )
-from elastic_runtime.launcher.decision.standstill import judge
+from elastic_runtime.launcher.decision.standstill import judge, limit_of
 from elastic_runtime.run.status import Phase
 from tests.unit.runtime.decide_bench import NOW, SETTLED, A, B, C, facts, session, settings, worker
 
@@ -245,6 +245,12 @@ LEAVING = [worker(name, leaving=True) for name in "abc"]
 )
 def test_what_has_other_limits_is_not_judged(known: Facts) -> None:
     assert not asks(known)
+
+
+def test_those_that_wait_for_others_to_take_over_are_not_judged_once_these_are_listed() -> None:
+    known = given(999.0, session=session(SETTLED, *"abcd", holders=("a", "b", "c")))
+    assert limit_of(replace(known, workers=(*LEAVING, worker("d"))), SHORT) is None
+    assert limit_of(replace(known, workers=(A, *LEAVING[1:], worker("d"))), SHORT) == 60.0
 
 
 def test_those_that_stay_are_judged() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
@@ -14,11 +15,12 @@ from elastic_runtime.errors import FailureKind, InvalidDocument
 from elastic_runtime.launcher.decision.decide import decide
 from elastic_runtime.launcher.decision.difference import RankTally, compare
 from elastic_runtime.launcher.decision.facts import Clocks, Decision, Difference, EndDifference, Finish
+from elastic_runtime.launcher.decision.first_apart import first_apart
 from elastic_runtime.launcher.differences import MAX_OPEN, Differences
 from elastic_runtime.protocol.plausible import check_rank
 from elastic_runtime.protocol.rank_link import decode_rank_message, encode_rank_message
-from elastic_runtime.protocol.tallies import MAX_KINDS, Tally
-from elastic_runtime.script.tally import EVERY, OTHERS, Counts, Stride
+from elastic_runtime.protocol.tallies import MAX_KINDS, MAX_TAIL, Tally
+from elastic_runtime.script.tally import EVERY, MAX_GROUPS, OTHERS, Counts, Stride
 from tests.unit.runtime.decide_bench import NOW, SETTLED, A, B, C, facts, session, settings
 from tests.unit.runtime.test_standing import Rank
 
@@ -28,9 +30,9 @@ KINDS = {"all_reduce float32[8]": 30, "barrier": 10}
 
 def tallies(count: int = 3, **changed: dict[str, object]) -> list[RankTally]:
     """``r1={…}``: what rank 1 has begun instead."""
-    usual = RankTally(0, "", "", 20, step=20, collectives=40, order=7, steps=19, kinds=KINDS)
-    named = [replace(usual, rank=rank, rank_id=f"w{rank}", slot=f"s{rank}") for rank in range(count)]
-    return [replace(each, **changed.get(f"r{each.rank}", {})) for each in named]  # type: ignore[arg-type]
+    usual = Tally(20, step=20, collectives=40, order=7, steps=19, kinds=KINDS)
+    told = [replace(usual, **changed.get(f"r{rank}", {})) for rank in range(count)]  # type: ignore[arg-type]
+    return [RankTally(rank, f"w{rank}", f"s{rank}", each) for rank, each in enumerate(told)]
 
 
 MORE: dict[str, object] = {"collectives": 41, "order": 8, "kinds": {**KINDS, "barrier": 11}}
@@ -130,6 +132,102 @@ def test_a_new_world_forgets_what_was_told_in_the_last_but_not_what_was_done_abo
     assert (differences.present, differences.past) == (None, (found,))
 
 
+# The first that differs
+
+
+class Begun:
+    """A rank that begins one collective for each letter and commits at each full stop; its kinds are told from 1 on."""
+
+    def __init__(self) -> None:
+        self.counts = Counts()
+        self.counts.ordered = True
+        self._commits = 0
+
+    def does(self, what: str, step: int = 0) -> Tally:
+        """And tells of the commit after it. At full stops inside, commits that are not told of."""
+        for each in what:
+            if each == ".":
+                self._commits += 1
+                self.counts.committed()
+            elif each.isupper():
+                self.counts.begins("side", each.lower())
+            else:
+                self.counts.begins("", each)
+        self._commits += 1
+        told = replace(self.counts.tally(self._commits, step or self._commits, ()), collectives=self.counts.begun)
+        self.counts.committed()
+        return told
+
+
+def words(agreed: Sequence[tuple[str, int]], mine: str, theirs: str, step: int = 0) -> str | None:
+    """Return what is told of two ranks that have done such things before, and then differ."""
+    one, two, known = Begun(), Begun(), Tally(0)
+    for what, at in agreed:
+        known = one.does(what, at)
+        assert two.does(what, at) == known
+    found = first_apart(one.does(mine, step), two.does(theirs, step), known)
+    return found and found.words("rank 0")
+
+
+@pytest.mark.parametrize(
+    ("agreed", "mine", "theirs", "step", "told"),
+    [
+        ([], "aab", "aaa", 0, "it began b where rank 0 began a, as collective 3 of commit 1 of this world"),
+        ([("ab.ab", 10)], "ab", "ba", 11, "it began a where rank 0 began b, as collective 1 of step 11"),
+        ([("ab", 10)], "ab.aab", "ab.ab", 12, "it began a where rank 0 began b, as collective 2 of step 12"),
+        ([("ab", 10)], "abb", "ab", 11, "it began b where rank 0 committed, as collective 3 of step 11"),
+        ([("ab", 10)], "a", "ab", 11, "it committed where rank 0 began b, as collective 2 of step 11"),
+        (
+            [("ab", 10)],
+            "ab.ac",
+            "ab.ab",
+            14,
+            "it began c where rank 0 began b, as collective 2 of commit 3 of this world",
+        ),
+        (
+            [("aA", 10)],
+            "aABa",
+            "aaAA",
+            11,
+            "it began b in group side where rank 0 began a in group side, as collective 2 of step 11",
+        ),
+        ([("ab", 10)], "aAb", "Aab", 11, None),
+        ([("ab", 10)], "a" * MAX_TAIL + "b", "a" * MAX_TAIL + "c", 11, None),
+        ([], "".join(map(chr, range(0x4E00, 0x4E00 + MAX_KINDS))) + "a", "", 0, "it began 一 where rank 0 committed"),
+    ],
+)
+def test_the_first_that_differs_is_named(
+    agreed: list[tuple[str, int]], mine: str, theirs: str, step: int, told: str | None
+) -> None:
+    found = words(agreed, mine, theirs, step)
+    assert (found is None) if told is None else (found or "").startswith(told)
+
+
+@given(st.lists(st.text("ab.", max_size=8), max_size=4), st.text("abA.", max_size=12), st.text("abA.", max_size=12))
+def test_ranks_are_told_apart_by_the_first_that_differs_or_not_at_all(agreed: list[str], one: str, two: str) -> None:
+    one, two = (each + "." * (max(one.count("."), two.count(".")) - each.count(".")) for each in (one, two))
+    found = words([(what, 0) for what in agreed], one, two)
+
+    def of(group: str, what: str) -> str:
+        return "".join(each for each in what if each == "." or each.isupper() == bool(group)) + "."
+
+    assert (found is None) == all(of(group, one) == of(group, two) for group in ("", "side"))
+
+
+def test_it_is_told_as_of_the_commit_at_which_it_was_seen_first() -> None:
+    differences, ranks = Differences(), {rank_id: Begun() for rank_id in RANKS}
+    for step in range(1, 5):
+        for rank_id, rank in ranks.items():
+            odd = rank_id == "worker-2.0.0" and step == 3
+            differences.told(rank_id, rank.does("aba" if odd else "aab"), RANKS)
+    assert differences.present is not None
+    assert (differences.present.what, differences.present.step, differences.present.ranks) == ("order", 3, (2,))
+    assert differences.present.why == (
+        "by commit 3 of this world, rank 2 (worker-2.0.0) has begun other collectives than rank 0, or in another "
+        "order: it began b where rank 0 began a, as collective 2 of step 3"
+    )
+
+
 # The decision
 
 FOUND = Difference("collectives", 20, (1,), ("b",), ("slot-b",), "rank 1 (b) has begun 41 collectives, and rank 0 40")
@@ -183,8 +281,8 @@ def test_a_rank_tells_what_it_has_begun() -> None:
     rank = Rank()
     counts, optimizer, probe = rank.ledger.counts, Counts(), Counts()
     counts.total, counts.ordered = lambda: 42, True
-    counts.begins("all_reduce", "torch.float32", 8)
-    counts.begins("barrier")
+    counts.begins("", "all_reduce", "torch.float32", 8)
+    counts.begins("", "barrier")
     counts.stepped(optimizer)
     rank.ledger.commits(3, lambda: [optimizer, ["no optimizer"]])
     first = told(rank)[0]
@@ -202,7 +300,7 @@ def test_the_order_is_the_same_only_for_the_same_collectives(first: list[str], s
         counts = Counts()
         counts.ordered = True
         for kind in kinds:
-            counts.begins(kind)
+            counts.begins("", kind)
         return counts.tally(1, None, ()).order
 
     assert (order(first) == order(second)) == (first == second)
@@ -211,10 +309,18 @@ def test_the_order_is_the_same_only_for_the_same_collectives(first: list[str], s
 def test_a_rank_keeps_few_kinds() -> None:
     counts = Counts()
     for size in range(1000):
-        counts.begins("all_reduce", "torch.float32", size)
+        counts.begins("", "all_reduce", "torch.float32", size)
     kinds = counts.tally(1, 1, ()).kinds
     assert len(kinds) == MAX_KINDS
     assert kinds[OTHERS] == 1000 - (MAX_KINDS - 1)
+
+
+def test_a_rank_keeps_few_groups() -> None:
+    counts = Counts()
+    for group in range(1000):
+        counts.begins(str(group), "barrier")
+    assert len(counts._orders) <= MAX_GROUPS + 1
+    assert len(counts._tail) + len(counts.tally(1, 1, ()).kinds) <= MAX_TAIL + MAX_KINDS
 
 
 def test_ranks_that_join_are_not_compared_in_that_world() -> None:
@@ -245,12 +351,16 @@ def test_ranks_at_one_pace_tell_of_common_commits_now_and_then(seconds: float, o
 
 
 def test_a_tally_passes_the_wire_and_no_other_does() -> None:
-    sent = Tally(3, 3, 12, 2**32 - 1, 2, {"all_reduce float32[8]": 12})
+    sent = Tally(3, 3, 12, 2**32 - 1, 2, {"all_reduce float32[8]": 12}, 14, "aa.a*")
     assert decode_rank_message(json.loads(encode_rank_message(sent))) == sent
     check_rank(sent)
     for wrong in (
         replace(sent, commit=-1),
         replace(sent, order=2**60),
+        replace(sent, marks=4),
+        replace(sent, marks=-1),
+        replace(sent, tail="a b"),
+        replace(sent, tail="a" * (MAX_TAIL + 1), marks=2 * MAX_TAIL),
         replace(sent, kinds={"x" * 101: 1}),
         replace(sent, kinds={"a\nb": 1}),
         replace(sent, kinds={str(each): 1 for each in range(MAX_KINDS + 1)}),

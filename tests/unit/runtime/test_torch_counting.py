@@ -11,6 +11,7 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import HashStore
 from torch.distributed.algorithms.join import Join, Joinable, JoinHook, _JoinConfig
 from torch.distributed.distributed_c10d import ProcessGroup
+from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from elastic_runtime.engines.torch import counting
 from elastic_runtime.protocol.rank_link import RankLink
@@ -39,9 +40,9 @@ class Alone(Joinable):
         return JoinHook()
 
 
-@pytest.fixture
-def tally(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], Tally]]:
-    """What a rank alone in its world tells; nothing of it is left."""
+@pytest.fixture(params=[1])
+def tally(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Iterator[Callable[[], Tally]]:
+    """What a rank tells, alone in its world or as if there were others; nothing of it is left."""
     ledger = Ledger(RankLink(None))
     monkeypatch.setattr(counting, "ledger", lambda: ledger)
     for name in (*counting._ALIKE, *counting._OTHERS, *counting._MESSAGES):
@@ -49,7 +50,10 @@ def tally(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], Tally]]:
             monkeypatch.setattr(ProcessGroup, name, getattr(ProcessGroup, name))
     monkeypatch.setattr(Join, "__enter__", Join.__enter__)
     counting.watch_collectives.__wrapped__()
-    dist.init_process_group("gloo", store=HashStore(), rank=0, world_size=1)
+    if request.param == 1:
+        dist.init_process_group("gloo", store=HashStore(), rank=0, world_size=1)
+    else:
+        dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=request.param)
     counting.connected()
     yield lambda: ledger.counts.tally(1, 1, ())
     dist.destroy_process_group()
@@ -62,15 +66,51 @@ def test_collectives_of_all_ranks_count_with_their_kinds(tally: Callable[[], Tal
     dist.barrier()
     told = tally()
     assert told.collectives == 4
-    assert told.kinds == {"all_reduce float32[8]": 1, "broadcast int32[8]": 1, "all_gather": 1, "barrier": 1}
+    assert told.kinds == {"all_reduce float32[8]": 1, "broadcast int32[8]": 1, "all_gather float32[8]": 1, "barrier": 1}
 
 
-def test_those_of_other_groups_and_checks_of_one_rank_do_not(tally: Callable[[], Tally]) -> None:
-    group = dist.new_group([0])
+def test_checks_of_one_rank_do_not(tally: Callable[[], Tally]) -> None:
     before = tally()
-    dist.all_reduce(ONES, group=group)
     dist.monitored_barrier()
     assert tally() == before
+
+
+def test_those_of_another_group_of_all_ranks_count_too_with_its_name(tally: Callable[[], Tally]) -> None:
+    group = dist.new_group()
+    dist.barrier()
+    dist.all_reduce(ONES, group=group)
+    told = tally()
+    assert told.collectives == 2
+    assert told.kinds == {"barrier": 1, f"all_reduce float32[8] in group {group.group_name}": 1}
+    dist.destroy_process_group(group)
+
+
+@pytest.mark.parametrize("tally", [3], indirect=True)
+def test_those_of_some_ranks_do_not_count(tally: Callable[[], Tally]) -> None:
+    some, every = dist.new_group([0, 2]), dist.new_group([0, 1, 2])
+    dist.all_reduce(ONES, group=every)
+    before = tally()
+    assert before.marks == 1
+    dist.all_reduce(ONES, group=some)
+    assert tally() == before
+
+
+def test_the_order_is_that_of_each_group(tally: Callable[[], Tally]) -> None:
+    """Threads may use them at once."""
+    first, second = dist.new_group(), dist.new_group()
+    counts = counting.ledger().counts
+
+    def order(*groups: Any) -> int | None:
+        counts.connected()
+        for group, size in groups:
+            dist.all_reduce(torch.ones(size), group=group)
+        return tally().order
+
+    assert order((first, 1), (second, 1), (first, 2)) == order((second, 1), (first, 1), (first, 2))
+    assert order((first, 1), (first, 2)) != order((first, 2), (first, 1))
+    assert order((first, 1), (second, 2)) != order((first, 2), (second, 1))
+    for group in (first, second):
+        dist.destroy_process_group(group)
 
 
 def test_a_world_with_join_is_not_compared(tally: Callable[[], Tally]) -> None:

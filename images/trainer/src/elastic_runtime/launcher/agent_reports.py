@@ -225,6 +225,7 @@ class AgentReports:
             self._pool.training_ended(worker, process, message)
         else:
             self._pool.stands = True
+            self._standstills.stopped()
 
     def _script_does(
         self, worker: Worker, process: str, message: Busy | Standing | Tally | LocalRankRead | TrainsUnjoined

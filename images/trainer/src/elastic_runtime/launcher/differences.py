@@ -21,6 +21,8 @@ class Differences:
     def __init__(self) -> None:
         self._open: dict[int, dict[str, Tally]] = {}
         self._suspected: Difference | None = None
+        self._agreed: Tally | None = None
+        """Of the last commit at which they did not differ."""
         self._past: list[Difference] = []
         self.present: Difference | None = None
         """That of the present world; None: there is none that lasts."""
@@ -33,7 +35,7 @@ class Differences:
     def new_world(self) -> None:
         """Another world is complete."""
         self._open.clear()
-        self._suspected = self.present = None
+        self._suspected = self.present = self._agreed = None
 
     def acts(self) -> None:
         """Ranks are stopped, or their world is broken up, because of the present one."""
@@ -44,7 +46,7 @@ class Differences:
     def told(self, rank_id: str, tally: Tally, rank_of: Mapping[str, int]) -> None:
         """A rank tells of one of its commits.
 
-        A difference counts if it is still there at the next commit that all tell of.
+        A difference counts if it is still there at the next commit that all tell of, and is told as of the first.
 
         Args:
             rank_id: which.
@@ -61,12 +63,13 @@ class Differences:
             return
         self._open = {commit: each for commit, each in self._open.items() if commit > tally.commit}
         order = sorted(rank_of, key=rank_of.__getitem__)
-        found = compare([_of(rank_of[each], each, told[each]) for each in order])
+        found = compare([_of(rank_of[each], each, told[each]) for each in order], self._agreed)
         before, self._suspected = self._suspected, found
-        if found and before and before.repeats(found):
-            self.present = found
+        if found is None:
+            self._agreed = told[order[0]]
+        elif before and before.repeats(found):
+            self.present = before
 
 
 def _of(rank: int, rank_id: str, told: Tally) -> RankTally:
-    slot = RankName.parse(rank_id).lasting_slot
-    return RankTally(rank, rank_id, slot, told.commit, told.step, told.collectives, told.order, told.steps, told.kinds)
+    return RankTally(rank, rank_id, RankName.parse(rank_id).lasting_slot, told)

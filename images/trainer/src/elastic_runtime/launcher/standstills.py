@@ -103,12 +103,11 @@ class Standstills:
             known,
             answered=True,
             commits=answer.commits,
-            collectives=answer.collectives,
+            collectives=answer.of_all,
             waits=answer.waits,
             place=answer.place,
             in_commit=answer.in_commit,
             blocked=answer.blocked,
-            of_all=answer.of_all,
         )
 
     def new_world(self, members: Collection[str]) -> None:
@@ -144,6 +143,10 @@ class Standstills:
         elif self._asked is not None:
             self._asked.answers[rank_id] = said
             self._excused = max(self._excused, now - said.idle)
+
+    def stopped(self) -> None:
+        """Ranks say that they have stopped at a durable commit, as before they are taken: nobody commits now."""
+        self._excused = max(self._excused, self._now())
 
     def runs(self, rank_id: str, *, stopped: bool) -> None:
         """An agent says so."""

@@ -36,7 +36,7 @@ from elastic_runtime.protocol.rank_link import (
 )
 from elastic_runtime.protocol.rank_names import RankName
 from elastic_runtime.protocol.shards import MOST_APART, MOST_SHARDS, ShardWanted
-from elastic_runtime.protocol.tallies import MAX_KINDS, Tally
+from elastic_runtime.protocol.tallies import COMMIT, MARKS, MAX_KINDS, MAX_TAIL, OTHER, Tally
 from elastic_runtime.protocol.wire import (
     AgentMessage,
     Heartbeat,
@@ -230,8 +230,11 @@ def _shard(message: ShardWanted) -> None:
 
 
 def _tally(message: Tally) -> None:
-    for name in ("commit", "collectives", "order", "steps"):
+    for name in ("commit", "collectives", "order", "steps", "marks"):
         _count(name, getattr(message, name))
+    tail = message.tail
+    _demand(len(tail) <= min(MAX_TAIL, message.marks), "tail", tail[:20], "longer than what it is the end of")
+    _demand(set(tail) <= {*MARKS, OTHER, COMMIT}, "tail", tail[:20], "not of marks alone")
     if message.step is not None:
         _step(message.step)
     _demand(len(message.kinds) <= MAX_KINDS, "kinds", len(message.kinds), f"more kinds of collectives than {MAX_KINDS}")

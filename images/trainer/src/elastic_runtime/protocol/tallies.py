@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+import string
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-MAX_KINDS = 16
+MARKS = string.ascii_letters + string.digits
+"""Of the kinds of collectives in :attr:`Tally.tail`."""
+OTHER, COMMIT = "*", "."
+"""Marks of a collective that is not of the kinds that are told, and of a commit that was over."""
+IN_GROUP = " in group "
+"""Between a kind and the name of the group, where it is not the usual one."""
+MAX_KINDS = 32
 """Kinds of collectives that a rank tells of."""
+MAX_TAIL = 1024
+"""Marks of :attr:`Tally.tail`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,8 +32,12 @@ class Tally:
     collectives: int | None = None
     """Of all ranks together: those of parts of them, and messages between two, do not count."""
     order: int | None = None
-    """Digest of their kinds, in the order in which they were begun."""
+    """Digest of their kinds, in the order in which they were begun in each group of all ranks."""
     steps: int | None = None
     """Of the optimizers in the state, since the world's first commit."""
     kinds: Mapping[str, int] = field(default_factory=dict)
     """Collectives by kind, for people; those that begin inside of the framework are not among them."""
+    marks: int = 0
+    """Marks of these collectives, and of commits, in this world."""
+    tail: str = ""
+    """The last of them in their order: of the first kind the first of :data:`MARKS`."""

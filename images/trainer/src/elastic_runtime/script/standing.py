@@ -113,6 +113,7 @@ class Ledger:
         self._commits, self._step, self._last = self._commits + 1, step, self._clock()
         if self._stride.due(self._commits):
             self._link.send(self.counts.tally(self._commits, step, kept()))
+        self.counts.committed()
 
     def position(self) -> Position:
         """Return how far this rank is, in any thread."""

@@ -1,24 +1,42 @@
 """What this rank has begun in its world, told at commits, for the launcher to find a rank that does not do the same.
 
 All ranks tell of the same commits, about one a second, and nobody waits for it. Counting happens in the middle of the
-training, and costs less than a microsecond a collective.
+training, and costs less than a microsecond a collective. What was begun last is kept in its order, so that the launcher
+can name the first collective that differs.
 """
 
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Callable, Iterable
-from typing import Any
+from dataclasses import replace
+from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 from zlib import crc32
 
-from elastic_runtime.protocol.tallies import MAX_KINDS, Tally
+from elastic_runtime.protocol.tallies import COMMIT, IN_GROUP, MARKS, MAX_KINDS, MAX_TAIL, OTHER, Tally
 
 EVERY = 1.0
 """Seconds between two commits that are told, at least; four times as many at most, unless commits are rarer."""
 OTHERS = "others"
-"""Kind of the collectives that are not of the first :data:`.MAX_KINDS`."""
+"""Kind of the collectives that are not of the first :data:`.MAX_KINDS`; of groups likewise."""
+_KEPT = 1024
+"""Kinds whose digests are kept."""
 _PRIME, _BITS = 1_000_003, 0xFFFFFFFF
+
+
+MAX_GROUPS = 16
+"""Groups of all ranks whose orders are told from each other."""
+
+
+class _Kind(NamedTuple):
+    """Of collectives, in a group."""
+
+    group: str
+    digest: int
+    mark: str
+    times: list[int]
 
 
 class Counts:
@@ -33,11 +51,14 @@ class Counts:
 
     def connected(self) -> None:
         """This rank is in another world."""
-        self._kinds: dict[Any, list[int]] = {}
-        self._others = [0, 0]
+        self._kinds: dict[Any, _Kind] = {}
+        """The first are told."""
+        self._others = [0]
         self.begun = 0
         """How many collectives were counted here."""
-        self._order = 0
+        self._orders: dict[str, int] = {}
+        """By group: threads may use several."""
+        self._commits, self._tail = 0, deque[str](maxlen=MAX_TAIL)
         self._steps: WeakKeyDictionary[object, int] = WeakKeyDictionary()
         self._steps_before: int | None = None
         self._compared = True
@@ -46,16 +67,28 @@ class Counts:
         """This rank begins a collective of all ranks.
 
         Args:
-            kind: its name, and where these are the same on all ranks, its type of numbers and how many there are.
+            kind: its group, empty for the usual one; its name; and where these are the same on all ranks, its type of
+                numbers and how many there are.
         """
-        found = self._kinds.get(kind)
-        if found is None:
-            found = self._others
-            if len(self._kinds) < MAX_KINDS - 1:
-                found = self._kinds[kind] = [crc32(_text(kind).encode()), 0]
-        found[1] += 1
+        group, digest, mark, times = self._kinds.get(kind) or self._new(kind)
+        times[0] += 1
         self.begun += 1
-        self._order = (self._order * _PRIME + found[0]) & _BITS
+        self._tail.append(mark)
+        self._orders[group] = (self._orders.get(group, 0) * _PRIME + digest) & _BITS
+
+    def _new(self, kind: tuple[Any, ...]) -> _Kind:
+        count, digest = len(self._kinds), crc32(_text(kind).encode())
+        group = kind[0] if kind[0] in self._orders or len(self._orders) < MAX_GROUPS else OTHERS
+        told = count < MAX_KINDS - 1
+        found = _Kind(group, digest, MARKS[count] if told else OTHER, [0] if told else self._others)
+        if count < _KEPT:
+            self._kinds[kind] = found
+        return found
+
+    def committed(self) -> None:
+        """A commit was told of, or was not to be: what is begun now comes after it."""
+        self._commits += 1
+        self._tail.append(COMMIT)
 
     def stepped(self, optimizer: object) -> None:
         """An optimizer has made a step."""
@@ -80,18 +113,23 @@ class Counts:
         steps = sum(times for optimizer, times in self._steps.items() if id(optimizer) in ours)
         if self._steps_before is None:
             self._steps_before = steps
-        kinds = {_text(kind): times for kind, (_, times) in self._kinds.items()}
-        if self._others[1]:
-            kinds[OTHERS] = self._others[1]
-        return Tally(
-            commit, step, self.total(), self._order if self.ordered else None, steps - self._steps_before, kinds
-        )
+        kinds = {_text(kind): found.times[0] for kind, found in self._kinds.items() if found.mark != OTHER}
+        if self._others[0]:
+            kinds[OTHERS] = self._others[0]
+        told = Tally(commit, step, self.total(), steps=steps - self._steps_before, kinds=kinds)
+        if not self.ordered:
+            return told
+        order = 0
+        for group, theirs in self._orders.items():
+            order ^= crc32(f"{group} {theirs}".encode())
+        return replace(told, order=order, marks=self.begun + self._commits, tail="".join(self._tail))
 
 
 def _text(kind: tuple[Any, ...]) -> str:
-    """Return ``all_reduce float32[1024]``."""
-    name, *tensor = kind
-    return f"{name} {str(tensor[0]).removeprefix('torch.')}[{tensor[1]}]" if tensor else str(name)
+    """Return ``all_reduce float32[1024]``, and the group if it is not the usual one."""
+    group, name, *tensor = kind
+    size = f" {str(tensor[0]).removeprefix('torch.')}[{tensor[1]}]" if tensor else ""
+    return f"{name}{size}{IN_GROUP if group else ''}{group}"
 
 
 class Stride:

@@ -136,7 +136,7 @@ def _counted(name: str, begin: Callable[..., Any]) -> Callable[..., Any]:
     def counted(tensors: Any, *args: Any) -> Any:
         if args[process_set].process_set_id == 0 and not str(args[its_name]).startswith(_OURS):
             first = tensors[0] if isinstance(tensors, list | tuple) else tensors
-            begins(name, first.dtype, first.numel())
+            begins("", name, first.dtype, first.numel())
         return begin(tensors, *args)
 
     return counted

@@ -1,8 +1,8 @@
 """Counts the collectives that this rank begins with all others, and tells messages between two ranks from them.
 
 c10d numbers what a process group begins, also in C++, as the reducer of ``DistributedDataParallel`` does; Gloo numbers
-messages between ranks with it. What Python begins is seen here with its kind. Subgroups are not counted: which ranks
-use them, and how often, is up to the script.
+messages between ranks with it. What Python begins is seen here with its kind. Only groups that hold all ranks of the
+world count: which ranks use smaller ones, and how often, is up to the script.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import cache, wraps
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from torch.distributed import distributed_c10d
 from torch.distributed.algorithms.join import Join
@@ -19,7 +20,9 @@ from elastic_runtime.script.standing import ledger
 
 _ALIKE = {
     "allreduce": "all_reduce",
+    "reduce": "reduce",
     "broadcast": "broadcast",
+    "allgather": "all_gather",
     "_allgather_base": "all_gather_into_tensor",
     "all_gather_single": "all_gather_into_tensor",
     "_reduce_scatter_base": "reduce_scatter_tensor",
@@ -27,8 +30,6 @@ _ALIKE = {
 }
 """Methods of a process group, as scripts name them, whose first tensor has the same type and size on all ranks."""
 _OTHERS = {
-    "reduce": "reduce",
-    "allgather": "all_gather",
     "gather": "gather",
     "scatter": "scatter",
     "reduce_scatter": "reduce_scatter",
@@ -40,15 +41,15 @@ _OTHERS = {
 _MESSAGES = ("send", "recv", "recv_anysource", "monitored_barrier")
 """What ranks do unequally often."""
 _Method = Callable[..., Any]
-_aside = 0
-"""What the present default group has numbered for these."""
+_aside: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
+"""What each group has numbered for these."""
 
 
 @cache
 def watch_collectives() -> None:
     """Count from now on."""
     counts = ledger().counts
-    counts.total, counts.ordered = _begun, True
+    counts.total, counts.ordered = begun, True
     for method, name in (_ALIKE | _OTHERS).items():
         _wrap(method, _counted(name, sized=method in _ALIKE))
     for method in _MESSAGES:
@@ -65,8 +66,6 @@ def watch_collectives() -> None:
 
 def connected() -> None:
     """A new default group is connected."""
-    global _aside
-    _aside = 0
     ledger().counts.connected()
 
 
@@ -80,14 +79,16 @@ def _counted(name: str, *, sized: bool) -> Callable[[_Method], _Method]:
 
     def wrapper(method: _Method) -> _Method:
         def counted(group: Any, *args: Any, **kwargs: Any) -> Any:
-            if group is world.default_pg:
+            usual = group is world.default_pg
+            if usual or _is_of_all(group):
                 tensor: Any = args[0] if sized and args else None
-                if isinstance(tensor, list):
+                while isinstance(tensor, list):
                     tensor = tensor[0] if tensor else None
+                among = "" if usual else str(group.group_name)
                 if tensor is None:
-                    begins(name)
+                    begins(among, name)
                 else:
-                    begins(name, tensor.dtype, tensor.numel())
+                    begins(among, name, tensor.dtype, tensor.numel())
             return method(group, *args, **kwargs)
 
         return counted
@@ -97,24 +98,30 @@ def _counted(name: str, *, sized: bool) -> Callable[[_Method], _Method]:
 
 def _set_aside(method: _Method) -> _Method:
     def message(group: Any, *args: Any, **kwargs: Any) -> Any:
-        global _aside
-        before = _numbered() or 0
+        before = _numbered(group)
         try:
             return method(group, *args, **kwargs)
         finally:
-            _aside += (_numbered() or 0) - before
+            _aside[group] = _aside.get(group, 0) + _numbered(group) - before
 
     return message
 
 
-def _numbered() -> int | None:
-    group: Any = distributed_c10d._world.default_pg
+def _is_of_all(group: Any) -> bool:
+    """Whether it is a group of the script that holds all ranks."""
+    world = distributed_c10d._world
+    usual: Any = world.default_pg
+    return usual is not None and group in world.pg_map and group.size() == usual.size()
+
+
+def _numbered(group: Any) -> int:
     try:
-        return None if group is None else int(group._get_sequence_number_for_group())
+        return int(group._get_sequence_number_for_group())
     except RuntimeError:  # A backend that does not number, or a group that is being taken down.
-        return None
+        return 0
 
 
-def _begun() -> int | None:
-    numbered = _numbered()
-    return None if numbered is None else numbered - _aside
+def begun() -> int | None:
+    """Return how many collectives of all ranks this rank has begun; in any thread."""
+    known = [group for group in list(distributed_c10d._world.pg_map) if _is_of_all(group)]
+    return sum(_numbered(group) - _aside.get(group, 0) for group in known) if known else None

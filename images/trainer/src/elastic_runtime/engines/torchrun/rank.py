@@ -18,6 +18,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 from typing_extensions import override
 
 from elastic_runtime.engines.one_world import OneWorld
+from elastic_runtime.engines.torch import counting
 from elastic_runtime.engines.torch.channel import Channel
 from elastic_runtime.engines.torch.peers import PlaceTaken, prove_peers
 from elastic_runtime.engines.torch.rank import Rank, collectives_begun
@@ -81,6 +82,7 @@ def _serve_env() -> bool:
     register_optimizer_step_post_hook(lambda *_: call_back())
     register_optimizer_step_post_hook(lambda *_: stepped())
     ledger().collectives = collectives_begun
+    counting.watch_collectives()
     channel.connected()
     if OWN_LOCAL_RANK in os.environ:
         link.send(LocalRankRead())

@@ -53,7 +53,7 @@ def is_deadlock(ranks: Sequence[RankStanding]) -> bool:
         ranks: of the world, as they have answered.
     """
     if all(each.blocked and not each.in_commit for each in ranks):
-        counts = {each.of_all for each in ranks}
+        counts = {each.collectives for each in ranks}
         return None not in counts and len(counts) > 1
     return any(
         rank.waits and rank.in_commit and rank.commits > other.commits and _is_behind(rank, other)
@@ -77,9 +77,9 @@ def waits_for_ended(inquiry: Inquiry, ended: Collection[int]) -> RankStanding | 
 
 def _is_behind(rank: RankStanding, other: RankStanding) -> bool:
     """Whether another rank waits, and has begun more collectives than this one."""
-    if rank.of_all is None or other.of_all is None:
+    if rank.collectives is None or other.collectives is None:
         return False
-    return other.waits and not other.in_commit and other.of_all > rank.of_all
+    return other.waits and not other.in_commit and other.collectives > rank.collectives
 
 
 def ask_again(inquiry: Inquiry | None, since: float, now: float) -> bool:

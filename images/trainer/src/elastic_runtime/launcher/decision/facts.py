@@ -81,7 +81,7 @@ class RankStanding:
     commits: int = 0
     """That it has begun in this world."""
     collectives: int | None = None
-    """Likewise; None: not known."""
+    """Likewise, of all ranks together; None: not known."""
     waits: bool = False
     """It is inside a framework, where ranks wait for each other."""
     place: str = ""
@@ -92,8 +92,6 @@ class RankStanding:
     """It is inside a commit."""
     blocked: bool = False
     """It does nothing until others have done their part."""
-    of_all: int | None = None
-    """Collectives of all ranks together that it has begun in this world; None: not known."""
 
     @property
     def known(self) -> bool:

@@ -69,8 +69,8 @@ def limit_of(facts: Facts, settings: DecisionSettings) -> float | None:
         return None
     if facts.ending is not None or asked == 0:
         return None
-    listed = set(session.listed)
-    homes = [each for each in facts.workers if listed.intersection(slot.rank_id for slot in each.slots)]
+    have_state = set(session.holders or session.listed)  # New ranks may be listed for the next world.
+    homes = [each for each in facts.workers if have_state.intersection(slot.rank_id for slot in each.slots)]
     if homes and all(each.leaving for each in homes):
         return None  # They may wait at their last commit for others that take over.
     limit = max(LEAST_STANDSTILL, STANDSTILL_INTERVALS * (commits.longest or 0.0)) if asked is None else asked
@@ -185,6 +185,8 @@ def judge(ranks: Sequence[RankStanding]) -> Verdict:
     3. The rank is in code of the script while others wait in a collective, and has begun no more collectives than they.
     4. Most ranks have begun the same number of commits, or of collectives: a rank has begun another.
     5. All wait, and most at the same line of the script: a rank waits at another, in another collective.
+
+    Only collectives of all ranks are counted: a script may use smaller groups unequally.
 
     Args:
         ranks: of the world, all of those that were asked.
