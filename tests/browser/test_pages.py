@@ -37,7 +37,7 @@ def test_a_deadline_a_standstill_and_the_command_that_rehearses_the_task(server:
     server.answers["task"] = page_of(status=STEERED)
     page.goto(server.url + TASK)
     page.get_by_text("27.60 $ left of 40.00 $").wait_for()
-    assert page.get_by_label("Marks").get_by_text("standstill: 1").is_visible()
+    assert page.get_by_label("Marks").get_by_text("standstill, difference, straggler: 1").is_visible()
     command = page.get_by_label("Command that rehearses this task").inner_text()
     assert command.startswith("elastic-training rehearse --steps 3000 --step-seconds 0.25 --min 1 --start 2 --max 4")
 

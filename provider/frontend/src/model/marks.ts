@@ -2,7 +2,7 @@
 
 import type { RunEvent, Status } from "./types";
 
-export type Category = "notice" | "loss" | "handover" | "resize" | "standstill" | "other";
+export type Category = "notice" | "loss" | "handover" | "resize" | "fault" | "other";
 
 const CATEGORIES: Record<string, Category> = {
   notice: "notice",
@@ -14,7 +14,9 @@ const CATEGORIES: Record<string, Category> = {
   paused: "resize",
   scaled: "resize",
   size_asked: "resize",
-  standstill: "standstill",
+  standstill: "fault",
+  ranks_differ: "fault",
+  straggler: "fault",
 };
 
 export interface Mark {
@@ -33,7 +35,7 @@ export function seconds(time: string): number {
   return new Date(time).getTime() / 1000;
 }
 
-/** Events that explain a change of size; checkpoints and the like are in the list only. */
+/** Events that explain a change of size or of pace; checkpoints and the like are in the list only. */
 function explains(event: RunEvent): boolean {
   return categoryOf(event) !== "other" && Number.isFinite(seconds(event.time));
 }

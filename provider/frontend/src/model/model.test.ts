@@ -33,9 +33,9 @@ describe("addresses", () => {
 });
 
 describe("marks", () => {
-  it("have one for a standstill", () => {
-    expect(marksOf(status({ events: [event("standstill", 5, "no step"), event("deadline", 6)] }))).toEqual([
-      { at: 1_700_000_005, category: "standstill", label: "no step" },
+  it.each(["standstill", "ranks_differ", "straggler"])("have one for a %s", (kind) => {
+    expect(marksOf(status({ events: [event(kind, 5, "rank 2"), event("deadline", 6)] }))).toEqual([
+      { at: 1_700_000_005, category: "fault", label: "rank 2" },
     ]);
   });
 });

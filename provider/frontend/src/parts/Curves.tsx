@@ -9,7 +9,7 @@ const LEGEND = [
   ["loss", "loss"],
   ["handover", "hand-over"],
   ["resize", "resize"],
-  ["standstill", "standstill"],
+  ["fault", "standstill, difference, straggler"],
 ] as const;
 
 interface SizeProps {
