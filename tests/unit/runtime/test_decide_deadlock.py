@@ -30,6 +30,8 @@ from tests.unit.runtime.test_decide_standstill import ranks
 
 COMMITS: dict[str, object] = {"commits": 21, "in_commit": True}
 """A rank waits in its next commit, and the others in the collective after that which it has begun last."""
+SKIPS: dict[str, object] = {"collectives": 41, "beside": 6}
+"""A rank skips a collective of a group of its own making, and has begun the next one of the usual group."""
 ODD = ranks(r1=COMMITS | {"collectives": 39})
 FEW = ranks(r0=COMMITS, r1=COMMITS, r2={"collectives": 41})
 AT_WORK: dict[str, object] = {"waits": False, "place": "data.py:7"}
@@ -55,9 +57,24 @@ def decided(known: Facts, **recovery: object) -> Decision:
         (ODD, ("b",)),
         (FEW, ("c",)),
         (ranks(2, r1=COMMITS | {"collectives": 39}), ()),
+        (ranks(r1=COMMITS, r0={"beside": 1}, r2={"beside": 1}), ("b",)),
+        (
+            [
+                replace(each, blocked=True)
+                for each in ranks(r1={"collectives": 41, "beside": 6}, r0={"beside": 7}, r2={"beside": 7})
+            ],
+            ("b",),
+        ),
         ([replace(each, blocked=True) for each in ranks(r1={"collectives": 38})], ("b",)),
     ],
-    ids=["leaves-the-loop-early", "calls-one-more", "of-two-nobody-knows-who", "waits-under-another-name"],
+    ids=[
+        "leaves-the-loop-early",
+        "calls-one-more",
+        "of-two-nobody-knows-who",
+        "skips-one-of-another-group-before-a-commit",
+        "skips-one-of-another-group",
+        "waits-under-another-name",
+    ],
 )
 def test_ranks_that_wait_for_each_other_are_told_at_once(found: list[RankStanding], at_fault: tuple[str, ...]) -> None:
     decision = decided(known(17.0, found))

@@ -65,6 +65,7 @@ UNCOUNTED: dict[str, object] = {"collectives": None}
         pytest.param(ranks(r2={"commits": 21}), [2], "has begun 21 commits in this world, the others 20", id="ahead"),
         pytest.param(ranks(r2={"commits": 19}), [2], "has begun 19 commits in this world, the others 20", id="behind"),
         pytest.param(ranks(r0={"collectives": 41}), [0], "41 collectives in this world, the others 40", id="one-more"),
+        pytest.param(ranks(r0={"beside": 1}), [0], "1 collectives in groups of its own making", id="one-more-beside"),
         pytest.param(
             ranks(r0={"place": "train.py:31"}), [0], "at train.py:31, and the others at train.py:20", id="another"
         ),

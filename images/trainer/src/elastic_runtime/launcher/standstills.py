@@ -104,6 +104,7 @@ class Standstills:
             answered=True,
             commits=answer.commits,
             collectives=answer.of_all,
+            beside=answer.beside,
             waits=answer.waits,
             place=answer.place,
             in_commit=answer.in_commit,

@@ -212,6 +212,7 @@ def _standing(message: Standing) -> None:
     _count("commits", message.commits)
     _count("collectives", message.collectives)
     _count("of_all", message.of_all)
+    _count("beside", message.beside)
     _demand(0.0 <= message.idle <= SECONDS, "idle", message.idle, "out of range")
     _text("place", message.place)
     if message.step is not None:

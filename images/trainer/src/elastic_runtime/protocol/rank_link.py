@@ -209,7 +209,8 @@ class Standing:
     blocked: bool = False
     """Whether it is in a call that ends when the others do their part, and in nothing that works meanwhile."""
     of_all: int | None = None
-    """As :attr:`Tally.collectives`."""
+    beside: int = 0
+    """Those of all ranks together: in the usual group, where that is known, and in other groups of all ranks."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -144,7 +144,15 @@ class Ledger:
         where = _place(sys._current_frames().get(self._thread or 0))
         idle = max(0.0, self._clock() - self._last)
         self._link.send(
-            Standing(self._commits, _known(self.collectives), self._step, idle, *where, _known(self.counts.total))
+            Standing(
+                self._commits,
+                _known(self.collectives),
+                self._step,
+                idle,
+                *where,
+                _known(self.counts.total),
+                _known(self.counts.beside) or 0,
+            )
         )
 
     def _asked(self, quiet: bool) -> None:

@@ -44,7 +44,9 @@ class Counts:
 
     def __init__(self) -> None:
         self.total: Callable[[], int | None] = lambda: None
-        """Returns how many collectives of all ranks this rank has begun. Where the engine cannot say: None."""
+        """Returns how many collectives this rank has begun in the usual group. Where the engine cannot say: None."""
+        self.beside: Callable[[], int] = lambda: 0
+        """Returns how many it has begun in other groups of all ranks."""
         self.ordered = False
         """Whether ranks begin their collectives in the same order."""
         self.connected()
@@ -116,7 +118,9 @@ class Counts:
         kinds = {_text(kind): found.times[0] for kind, found in self._kinds.items() if found.mark != OTHER}
         if self._others[0]:
             kinds[OTHERS] = self._others[0]
-        told = Tally(commit, step, self.total(), steps=steps - self._steps_before, kinds=kinds)
+        total = self.total()
+        collectives = None if total is None else total + self.beside()
+        told = Tally(commit, step, collectives, steps=steps - self._steps_before, kinds=kinds)
         if not self.ordered:
             return told
         order = 0

@@ -49,7 +49,7 @@ _aside: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
 def watch_collectives() -> None:
     """Count from now on."""
     counts = ledger().counts
-    counts.total, counts.ordered = begun, True
+    counts.total, counts.beside, counts.ordered = _begun, _beside, True
     for method, name in (_ALIKE | _OTHERS).items():
         _wrap(method, _counted(name, sized=method in _ALIKE))
     for method in _MESSAGES:
@@ -121,7 +121,16 @@ def _numbered(group: Any) -> int:
         return 0
 
 
-def begun() -> int | None:
-    """Return how many collectives of all ranks this rank has begun; in any thread."""
-    known = [group for group in list(distributed_c10d._world.pg_map) if _is_of_all(group)]
-    return sum(_numbered(group) - _aside.get(group, 0) for group in known) if known else None
+def _begun() -> int | None:
+    group: Any = distributed_c10d._world.default_pg
+    return None if group is None else _counted_in(group)
+
+
+def _beside() -> int:
+    world = distributed_c10d._world
+    others = [group for group in list(world.pg_map) if group is not world.default_pg and _is_of_all(group)]
+    return sum(map(_counted_in, others))
+
+
+def _counted_in(group: Any) -> int:
+    return _numbered(group) - _aside.get(group, 0)

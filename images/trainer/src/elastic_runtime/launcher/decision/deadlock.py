@@ -53,8 +53,7 @@ def is_deadlock(ranks: Sequence[RankStanding]) -> bool:
         ranks: of the world, as they have answered.
     """
     if all(each.blocked and not each.in_commit for each in ranks):
-        counts = {each.collectives for each in ranks}
-        return None not in counts and len(counts) > 1
+        return all(each.collectives is not None for each in ranks) and len({_begun(each) for each in ranks}) > 1
     return any(
         rank.waits and rank.in_commit and rank.commits > other.commits and _is_behind(rank, other)
         for rank in ranks
@@ -79,7 +78,12 @@ def _is_behind(rank: RankStanding, other: RankStanding) -> bool:
     """Whether another rank waits, and has begun more collectives than this one."""
     if rank.collectives is None or other.collectives is None:
         return False
-    return other.waits and not other.in_commit and other.collectives > rank.collectives
+    more = other.collectives > rank.collectives or other.beside > rank.beside
+    return other.waits and not other.in_commit and more
+
+
+def _begun(rank: RankStanding) -> tuple[int | None, int]:
+    return rank.collectives, rank.beside
 
 
 def ask_again(inquiry: Inquiry | None, since: float, now: float) -> bool:

@@ -81,7 +81,9 @@ class RankStanding:
     commits: int = 0
     """That it has begun in this world."""
     collectives: int | None = None
-    """Likewise, of all ranks together; None: not known."""
+    """Likewise, of all ranks together, in the usual group; None: not known."""
+    beside: int = 0
+    """Likewise, in other groups of all ranks."""
     waits: bool = False
     """It is inside a framework, where ranks wait for each other."""
     place: str = ""

@@ -205,6 +205,7 @@ def judge(ranks: Sequence[RankStanding]) -> Verdict:
         return _at_fault(working, lambda each: f"{_stands(each)}, while others wait in a collective")
     counted = _by_count(ranks, "commits", lambda each: each.commits)
     counted = counted or _by_count(ranks, "collectives", lambda each: each.collectives)
+    counted = counted or _by_count(ranks, "collectives in groups of its own making", lambda each: each.beside)
     if counted:
         return counted
     if not waiting:
@@ -222,8 +223,8 @@ def _some(found: Sequence[RankStanding], ranks: Sequence[RankStanding]) -> bool:
 
 def _has_begun_more(rank: RankStanding, waiting: Sequence[RankStanding]) -> bool:
     """Than one that waits, so that it is not this rank that is waited for: its collective may run on a GPU."""
-    known = [each.collectives for each in waiting if each.collectives is not None]
-    return rank.collectives is not None and bool(known) and rank.collectives > min(known)
+    known = [each.collectives + each.beside for each in waiting if each.collectives is not None]
+    return rank.collectives is not None and bool(known) and rank.collectives + rank.beside > min(known)
 
 
 def _by_count(ranks: Sequence[RankStanding], what: str, count: Callable[[RankStanding], int | None]) -> Verdict | None:
