@@ -22,6 +22,7 @@ from functools import cache
 from pathlib import Path
 
 from elastic_runtime.protocol.rank_link import OWN_TIME, OwnTime, RankLink, shared_link
+from elastic_runtime.script.frames import frame_of
 from elastic_runtime.script.standing import Position, ledger, waits_in
 
 PAUSE = 0.2
@@ -97,7 +98,8 @@ def _measure(position: Callable[[], Position], link: RankLink, interval: float) 
 
 def is_waiting(at: Position) -> bool:
     """Whether the thread that trains waits for other ranks. False if that cannot be told."""
-    where = waits_in(sys._current_frames().get(at.thread))
+    with frame_of(at.thread) as frame:
+        where = waits_in(frame)
     if where == _BACKWARD and _has_gpu():
         return False  # Another thread runs the backward pass there.
     return where == _SPINS or (bool(where) and _sleeps(at.native))

@@ -25,6 +25,7 @@ from elastic_runtime.pace import Pace
 from elastic_runtime.printable import printable
 from elastic_runtime.protocol.rank_link import MAX_PLACE, Busy, RankLink, Standing, shared_link
 from elastic_runtime.run.waits import LONGEST_BUSY
+from elastic_runtime.script.frames import frame_of
 from elastic_runtime.script.stacks import write_stacks
 from elastic_runtime.script.tally import Counts, Stride
 
@@ -141,7 +142,8 @@ class Ledger:
     def answer(self) -> None:
         """Tell the launcher where this rank stands; in any thread."""
         self._tell()
-        where = _place(sys._current_frames().get(self._thread or 0))
+        with frame_of(self._thread) as frame:
+            where = _place(frame)
         idle = max(0.0, self._clock() - self._last)
         self._link.send(
             Standing(

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import faulthandler
 import logging
-import sys
 import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from types import FrameType
 
 import torch
 from torch.distributed import distributed_c10d, utils
+
+from elastic_runtime.script.frames import frame_of
 
 LOOK = 0.5
 """Seconds between two cuts: a connection may be made, or a collective begin, just after one."""
@@ -111,7 +111,7 @@ class Standstill:
         return now - self._since if place else 0.0
 
     def _look(self) -> _Place | None:
-        frame: FrameType | None = sys._current_frames().get(self._thread)
-        if frame is None or not frame.f_code.co_filename.startswith(_TORCH):
-            return None
-        return id(frame), frame.f_lasti, frame.f_code.co_filename in _COLLECTIVES
+        with frame_of(self._thread) as frame:
+            if frame is None or not frame.f_code.co_filename.startswith(_TORCH):
+                return None
+            return id(frame), frame.f_lasti, frame.f_code.co_filename in _COLLECTIVES
