@@ -40,6 +40,8 @@ _OTHERS = {
 }
 _MESSAGES = ("send", "recv", "recv_anysource", "monitored_barrier")
 """What ranks do unequally often."""
+_NAME = 12
+"""Characters of a group's name that are told: it may be a digest."""
 _Method = Callable[..., Any]
 _aside: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
 """What each group has numbered for these."""
@@ -84,7 +86,7 @@ def _counted(name: str, *, sized: bool) -> Callable[[_Method], _Method]:
                 tensor: Any = args[0] if sized and args else None
                 while isinstance(tensor, list):
                     tensor = tensor[0] if tensor else None
-                among = "" if usual else str(group.group_name)
+                among = "" if usual else str(group.group_name)[:_NAME]
                 if tensor is None:
                     begins(among, name)
                 else:
@@ -98,11 +100,11 @@ def _counted(name: str, *, sized: bool) -> Callable[[_Method], _Method]:
 
 def _set_aside(method: _Method) -> _Method:
     def message(group: Any, *args: Any, **kwargs: Any) -> Any:
-        before = _numbered(group)
+        before = _numbered(group) or 0
         try:
             return method(group, *args, **kwargs)
         finally:
-            _aside[group] = _aside.get(group, 0) + _numbered(group) - before
+            _aside[group] = _aside.get(group, 0) + (_numbered(group) or 0) - before
 
     return message
 
@@ -114,11 +116,11 @@ def _is_of_all(group: Any) -> bool:
     return usual is not None and group in world.pg_map and group.size() == usual.size()
 
 
-def _numbered(group: Any) -> int:
+def _numbered(group: Any) -> int | None:
     try:
         return int(group._get_sequence_number_for_group())
     except RuntimeError:  # A backend that does not number, or a group that is being taken down.
-        return 0
+        return None
 
 
 def _begun() -> int | None:
@@ -129,8 +131,9 @@ def _begun() -> int | None:
 def _beside() -> int:
     world = distributed_c10d._world
     others = [group for group in list(world.pg_map) if group is not world.default_pg and _is_of_all(group)]
-    return sum(map(_counted_in, others))
+    return sum(_counted_in(group) or 0 for group in others)
 
 
-def _counted_in(group: Any) -> int:
-    return _numbered(group) - _aside.get(group, 0)
+def _counted_in(group: Any) -> int | None:
+    numbered = _numbered(group)
+    return None if numbered is None else numbered - _aside.get(group, 0)

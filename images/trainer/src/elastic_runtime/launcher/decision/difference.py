@@ -76,8 +76,8 @@ def _does(name: str, rank: RankTally, other: RankTally, agreed: Tally) -> str:
             rest = f"has begun {mine.collectives} collectives, and {who} {theirs.collectives}"
         case _:
             return f"has made {mine.steps} steps of its optimizers, and {who} {theirs.steps}"
-    if first := first_apart(mine, theirs, agreed):
-        return f"{rest}: {first.words(who)}"
+    if first := first_apart(mine, theirs, agreed, who):
+        return f"{rest}: {first}"
     kinds = [kind for kind in {**theirs.kinds, **mine.kinds} if mine.kinds.get(kind, 0) != theirs.kinds.get(kind, 0)]
     told = [f"{mine.kinds.get(kind, 0)} and {theirs.kinds.get(kind, 0)} of {kind}" for kind in kinds[:MOST_KINDS]]
     return ": ".join([rest, *([", ".join(told)] if told else [])])

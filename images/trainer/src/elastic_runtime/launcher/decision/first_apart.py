@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import zip_longest
 
 from elastic_runtime.protocol.tallies import COMMIT, IN_GROUP, MARKS, OTHER, Tally
@@ -10,44 +9,28 @@ from elastic_runtime.protocol.tallies import COMMIT, IN_GROUP, MARKS, OTHER, Tal
 COMMITTED = "committed"
 
 
-@dataclass(frozen=True, slots=True)
-class FirstApart:
-    """The first difference between two ranks."""
-
-    mine: str
-    """What this rank did there, for people."""
-    theirs: str
-    number: int
-    """Of all that was begun after the commit before, from 1."""
-    where: str
-    """In which step it was."""
-
-    def words(self, who: str) -> str:
-        """Return what this rank did where another one did something else."""
-        return f"it {self.mine} where {who} {self.theirs}, as collective {self.number} of {self.where}"
-
-
-def first_apart(mine: Tally, theirs: Tally, agreed: Tally) -> FirstApart | None:
-    """Return it. None: the ends do not reach so far back, or do not differ, as for what C++ begins.
+def first_apart(mine: Tally, theirs: Tally, agreed: Tally, who: str) -> str:
+    """Return it, for people. Empty: the ends do not reach so far back, or do not differ, as for what C++ begins.
 
     Args:
         mine: of one rank.
         theirs: of another, at the same commit.
         agreed: of the last commit at which they did not differ, of either.
+        who: names the other.
     """
     ours, others = _since(mine, agreed), _since(theirs, agreed)
     if ours is None or others is None:
-        return None
+        return ""
     found = (_first(_of_group(group, ours), _of_group(group, others)) for group in _groups(ours, others))
     apart = min((each for each in found if each), default=None)
     if apart is None:
-        return None
-    commits, number, my_kind, their_kind = apart
-    return FirstApart(my_kind, their_kind, number, _where(mine, agreed, commits))
+        return ""
+    commits, number, my_act, their_act = apart
+    return f"it {my_act} where {who} {their_act}, as collective {number} of {_where(mine, agreed, commits)}"
 
 
 def _since(told: Tally, agreed: Tally) -> list[str] | None:
-    """Kinds since then, in their order; None: not known."""
+    """Return what was done since then, in its order. None: not known."""
     behind = told.marks - agreed.marks
     if not 0 <= behind <= len(told.tail):
         return None
