@@ -92,6 +92,7 @@ def main() -> None:  # noqa: C901  # one case a difference
     def train(state: DurableState) -> None:
         parallel = engine.parallel(state)
         pair = dist.new_group([0, 1]) if case == "kinds" else None
+        pace.hold(state)  # The commit before it may have ended the world.
         while state.step < steps:
             is_odd, last = current_world().rank == 1, (state.step + 1) % EPOCH == 0
             differs = is_odd and state.step == STEP
