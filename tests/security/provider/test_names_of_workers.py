@@ -10,6 +10,7 @@ import pytest
 
 from elastic_runtime.errors import InvalidSettings
 from elastic_runtime.run.spec import RunSpec, WorkersSpec
+from elastic_runtime.run.status import WorkerStatus
 from elastic_training.clusters.document import SizeRequest, size_request
 from elastic_training.clusters.fake import FakeCluster
 from elastic_training.clusters.kubernetes.place import KubernetesCluster
@@ -38,17 +39,19 @@ def test_only_workers_of_the_run_have_a_notice() -> None:
     "name", ["--kubeconfig=/tmp/theirs", "-n kube-system", "a; reboot", "a\nforged line", "$(reboot)"]
 )
 def test_a_name_in_a_status_is_no_option_and_no_command(name: str, caplog: pytest.LogCaptureFixture) -> None:
-    shell = KubernetesCluster("kubernetes_default", "ml").shell_in(name)
+    claims = FakeCluster()
+    run(claims.claim(RunSpec("run", "1", ("python",), WorkersSpec(1, 1, 1)), "me"))
+    worker = replace(claims.named("run").status.workers[0], name=name, ranks=(0,))
+    shell = KubernetesCluster("kubernetes_default", "ml").shell_in(worker)
     assert shell[3] == f"pod/{name}"
     assert shlex.split(shlex.join(shell)) == list(shell)
 
     class Pods(FakeCluster):
-        def shell_in(self, worker: str) -> tuple[str, ...]:
+        def shell_in(self, worker: WorkerStatus) -> tuple[str, ...]:
             return KubernetesCluster("kubernetes_default", "ml").shell_in(worker)
 
     cluster = Pods()
     ref = run(cluster.claim(RunSpec("run", "1", ("python",), WorkersSpec(1, 1, 1)), "me")).ref
-    worker = replace(cluster.named("run").status.workers[0], name=name, ranks=(0,))
     cluster.publish("run", workers=(worker,))
     cluster.script(lambda: cluster.succeed("run"))
     with caplog.at_level(logging.INFO):

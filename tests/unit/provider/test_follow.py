@@ -13,7 +13,7 @@ import pytest
 
 from elastic_runtime.errors import ClusterUnavailable, FailureKind
 from elastic_runtime.run.spec import RunSpec, Timing
-from elastic_runtime.run.status import Phase
+from elastic_runtime.run.status import Phase, WorkerStatus
 from elastic_training.clusters.fake import FakeCluster
 from elastic_training.clusters.types import LOG_START, LogLines, RunRef, Update
 from elastic_training.concurrency.bridge import run
@@ -88,8 +88,8 @@ def test_what_no_launcher_can_tell_is_told_of_the_status(caplog: pytest.LogCaptu
 
 def test_the_way_in_is_told_when_rank_0_is_on_another_worker_after_a_pause(caplog: pytest.LogCaptureFixture) -> None:
     class Pods(FakeCluster):
-        def shell_in(self, worker: str) -> tuple[str, ...]:
-            return ("kubectl", "exec", f"{worker} of it")
+        def shell_in(self, worker: WorkerStatus) -> tuple[str, ...]:
+            return ("kubectl", "exec", f"{worker.name} of it")
 
     cluster = Pods(poll=1)
     ref = claimed(cluster)

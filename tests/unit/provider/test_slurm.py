@@ -15,10 +15,12 @@ from typing import Any, ClassVar
 
 import pytest
 
+from elastic_runtime.clock import utc_now
 from elastic_runtime.documents import to_json
 from elastic_runtime.errors import ClusterUnavailable, InvalidSettings
 from elastic_runtime.run.rundir import RunDir
 from elastic_runtime.run.spec import RunSpec, WorkersSpec
+from elastic_runtime.run.status import WorkerState, WorkerStatus
 from elastic_runtime.slurm.commands import Commands
 from elastic_runtime.slurm.jobs import SPEC, SlurmSpec
 from elastic_training.clusters.location import read_location
@@ -176,6 +178,20 @@ class TestLauncher:
         jobs.start(folder, {})
         slurm.out = True
         assert jobs.alive(folder)
+
+    def test_an_outage_is_found_out_once_in_a_while(self, jobs: SlurmJobs, folder: RunDir, slurm: Answers) -> None:
+        (folder.path / "starter.json").write_text(to_json(LauncherJob("7", time.time() - 60)))
+        slurm.out = True
+        for _ in range(5):
+            assert jobs.alive(folder)
+        assert [command[0] for command in slurm.asked] == ["squeue"]
+
+    @pytest.mark.parametrize(
+        ("node", "words"), [("n1.cluster", ("ssh", "--", "n1.cluster")), ("-oProxyCommand=x", ()), ("", ())]
+    )
+    def test_a_shell_is_on_the_workers_node(self, jobs: SlurmJobs, node: str, words: tuple[str, ...]) -> None:
+        worker = WorkerStatus("worker-0", node, WorkerState.TRAINING, utc_now(), 1)
+        assert jobs.shell_in(worker) == words
 
     def test_a_new_one_is_not_missed_by_an_answer_of_before(
         self, jobs: SlurmJobs, folder: RunDir, slurm: Answers

@@ -31,7 +31,7 @@ from elastic_runtime.printable import printable
 from elastic_runtime.retry import within
 from elastic_runtime.run.join import TOKEN_LIFETIME
 from elastic_runtime.run.spec import RunSpec
-from elastic_runtime.run.status import Status
+from elastic_runtime.run.status import Status, WorkerStatus
 from elastic_training.clusters.claiming import BeforeTakeover, Claiming
 from elastic_training.clusters.document import (
     RunDocument,
@@ -101,7 +101,7 @@ class Cluster:
         """How a person reads the log of one worker of the run of that name: a path, or a command."""
         return self._place.worker_log(name, worker)
 
-    def shell_in(self, worker: str) -> tuple[str, ...]:
+    def shell_in(self, worker: WorkerStatus) -> tuple[str, ...]:
         """Words of a command that opens a shell where a worker's ranks run; none: they run on this machine."""
         return self._place.shell_in(worker)
 

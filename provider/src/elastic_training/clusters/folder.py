@@ -45,7 +45,7 @@ from elastic_runtime.run.join import JoinToken, is_joined
 from elastic_runtime.run.reading import last_line, open_file, read_bytes
 from elastic_runtime.run.rundir import ReclaimNotice, RunDir
 from elastic_runtime.run.spec import RunSpec
-from elastic_runtime.run.status import MAX_REASON, Phase, Status
+from elastic_runtime.run.status import MAX_REASON, Phase, Status, WorkerStatus
 from elastic_runtime.run.status_failure import END_OF_LOG
 from elastic_training.clusters.claims import Observed, Times
 from elastic_training.clusters.document import RunDocument, StoredLogLease, read_requests
@@ -263,6 +263,10 @@ class LauncherHost(Protocol):
     def kill(self, run: RunDir) -> None:
         """End a launcher that does not end in order."""
 
+    def shell_in(self, worker: WorkerStatus) -> tuple[str, ...]:  # noqa: ARG002  # for hosts on other machines
+        """As :meth:`~elastic_training.clusters.place.Place.shell_in`."""
+        return ()
+
     def tidy(self, run: RunDir) -> None:  # noqa: ARG002  # for hosts whose workers can outlive it
         """End what a launcher that is gone has left; by default that ends with it."""
         return
@@ -293,6 +297,10 @@ class FolderPlace(PolledPlace):
     @override
     def worker_log(self, name: str, worker: str) -> str:
         return f"{RunDir(self._root / name).log}, the lines with {worker}"
+
+    @override
+    def shell_in(self, worker: WorkerStatus) -> tuple[str, ...]:
+        return self._host.shell_in(worker)
 
     @override
     def set_rank_credentials(self, credentials: Mapping[str, str]) -> None:

@@ -18,7 +18,7 @@ from typing_extensions import override
 
 from elastic_runtime.errors import InvalidSettings, RunNotFound
 from elastic_runtime.run.spec import RunSpec
-from elastic_runtime.run.status import Status
+from elastic_runtime.run.status import Status, WorkerStatus
 from elastic_training.clusters.claims import Observed, Times
 from elastic_training.clusters.document import RunDocument
 from elastic_training.clusters.types import LogLines, Quiet, RunRef, RunSummary, StatusChanged, Update, differing
@@ -55,7 +55,7 @@ class Place(ABC):
         """Describe where the log of a worker is, for :meth:`~elastic_training.clusters.cluster.Cluster.worker_log`."""
         return f"that of {worker} of run {name} {self.where}"
 
-    def shell_in(self, worker: str) -> tuple[str, ...]:  # noqa: ARG002  # for places whose workers are on this machine
+    def shell_in(self, worker: WorkerStatus) -> tuple[str, ...]:  # noqa: ARG002  # for places whose workers are on this machine
         """Return the words of a command that opens a shell in a worker. Empty: workers run on this machine."""
         return ()
 

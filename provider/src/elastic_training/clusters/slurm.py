@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 import shlex
 import threading
 import time
@@ -26,6 +27,7 @@ from elastic_runtime.errors import ClusterUnavailable, ElasticError, InvalidSett
 from elastic_runtime.run.reading import read_bytes
 from elastic_runtime.run.rundir import RunDir
 from elastic_runtime.run.spec import RunSpec
+from elastic_runtime.run.status import WorkerStatus
 from elastic_runtime.slurm.commands import TIMEOUT, Commands, Shell, on_this_machine
 from elastic_runtime.slurm.jobs import LAUNCHER, SPEC, Job, JobState, SlurmSpec, options, script
 from elastic_training.clusters.claims import Times
@@ -38,6 +40,9 @@ TIMES = Times(claim=240.0, order=math.inf, delete=180.0, delete_order=90.0, crea
 """As of this machine's runs; Slurm takes longer to end jobs."""
 LOOK = 3.0
 """Seconds for which one answer about all jobs is used."""
+OUTAGE = 15.0
+"""Seconds for which it is not asked again once it has not answered."""
+_HOST = re.compile(r"[A-Za-z0-9][\w.-]{0,252}")
 _LONGEST = 4096
 """Bytes of a starter's file."""
 
@@ -62,19 +67,26 @@ class Queue:
         self.commands = commands
         self._lock = threading.Lock()
         self._jobs: dict[str, Job] = {}
-        self._asked = -math.inf
+        self._asked = self._failed = -math.inf
 
     def jobs(self, newer_than: float = -math.inf) -> Mapping[str, Job]:
-        """By id. Raises ClusterUnavailable.
+        """By id. Raises ClusterUnavailable, for :data:`OUTAGE` without asking again: each answer takes long then.
 
         Args:
             newer_than: seconds since 1970; an answer of before is not used.
         """
         with self._lock:
             now = time.time()
-            if not now - LOOK < self._asked <= now or self._asked <= newer_than:
+            if now - LOOK < self._asked <= now and self._asked > newer_than:
+                return self._jobs
+            if now - OUTAGE < self._failed <= now:
+                raise ClusterUnavailable("Slurm has not answered a moment ago")
+            try:
                 self._jobs = {job.id: job for job in self.commands.jobs()}
-                self._asked = now
+            except ClusterUnavailable:
+                self._failed = time.time()
+                raise
+            self._asked = now
             return self._jobs
 
 
@@ -135,6 +147,11 @@ class SlurmJobs(LauncherHost):
         uid = run.read_spec().uid
         left = [job.id for job in self._queue.jobs().values() if job.run == uid and job.state is not JobState.OVER]
         self._commands.cancel(left)
+
+    @override
+    def shell_in(self, worker: WorkerStatus) -> tuple[str, ...]:
+        # Its agent says what node it is on.
+        return ("ssh", "--", worker.node) if _HOST.fullmatch(worker.node) else ()
 
     def _wanted(self) -> SlurmSpec:
         assert self._slurm is not None, "a cluster that creates no runs was asked to"

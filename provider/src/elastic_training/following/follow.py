@@ -352,7 +352,7 @@ class Follower:
         """Once rank 0 has a worker; again after the run had none, since it is another then."""
         if status.world_size == 0:
             self._owes_way_in |= status.phase in (Phase.PENDING, Phase.STARTING, Phase.SUSPENDED, Phase.PAUSED)
-        elif self._owes_way_in and (worker := next((each.name for each in status.workers if 0 in each.ranks), None)):
+        elif self._owes_way_in and (worker := next((each for each in status.workers if 0 in each.ranks), None)):
             self._owes_way_in = False
             if words := self._cluster.shell_in(worker):
                 self._log.log(logging.INFO, "for a shell beside rank 0: %s", printable(shlex.join(words), MAX_REASON))

@@ -22,6 +22,7 @@ from elastic_runtime.run import runobjects
 from elastic_runtime.run.headline import headline
 from elastic_runtime.run.runobjects import ObjectNames, Part
 from elastic_runtime.run.spec import RunSpec
+from elastic_runtime.run.status import WorkerStatus
 from elastic_training.clusters.claiming import BeforeTakeover
 from elastic_training.clusters.claims import Observed, Times
 from elastic_training.clusters.cluster import Cluster
@@ -117,8 +118,8 @@ class _Namespace(Place):
     def worker_log(self, name: str, worker: str) -> str:  # noqa: ARG002  # pods' names are unique in the namespace
         return shlex.join(("kubectl", "logs", *self._container(worker)))
 
-    def shell_in(self, worker: str) -> tuple[str, ...]:
-        return ("kubectl", "exec", "-it", *self._container(worker), "--", "sh")
+    def shell_in(self, worker: WorkerStatus) -> tuple[str, ...]:
+        return ("kubectl", "exec", "-it", *self._container(worker.name), "--", "sh")
 
     def _container(self, worker: str) -> tuple[str, ...]:
         """Of the worker, as kubectl is told of it: no name that a status has is taken for an option."""

@@ -246,7 +246,7 @@ def enter(cluster: Cluster, status: Status, name: str | None, run_it: bool) -> i
     if is_joined(worker.name):
         problem = f"{worker.name} joined by hand, and runs on the machine {worker.node}"
         raise InvalidSettings("WORKER", problem, "Open a shell there as you usually do")
-    words = cluster.shell_in(worker.name)
+    words = cluster.shell_in(worker)
     if not words:
         pids = ", ".join(map(str, worker.pids)) or "not known"
         if run_it:

@@ -244,8 +244,8 @@ class SlurmWorkers(FolderWorkers):
         for name in steps.leave:
             worker = self._workers[name]
             self._workers[name] = replace(worker, asked_to_end=True)
-            # A signal alone leaves a job in the queue.
-            await asyncio.to_thread(self._commands.cancel, [worker.id], "" if worker.pending else "TERM")
+            # A signal leaves a job in the queue, and one that has not come to its step yet.
+            await asyncio.to_thread(self._commands.cancel, [worker.id], "TERM" if worker.came else "")
         if self._killed:
             await asyncio.to_thread(self._commands.cancel, self._killed)
         for _ in range(steps.submit):
