@@ -153,9 +153,10 @@ test-kubernetes: setup ## pods on a real Kubernetes, where there is a way to one
 test-kubernetes-long: setup ## API server, scheduler and triggerer away; 20 rounds of clear; variants; 25 minutes, not a part of `make test`
 	tools/test-kubernetes --long $(AIRFLOW) $(TRAINER)
 
-test-slurm: setup ## launcher and workers as jobs of a real Slurm on this machine, Debian as root; ten minutes, not a part of `make test`
+test-slurm: setup ## launcher and workers as jobs of a real Slurm on this machine, Debian as root; a quarter of an hour, not a part of `make test`
 	tools/slurm with -- sh -c '$(call pytest,$(TRAINER),slurm,tests/slurm) && \
-	    ELASTIC_TRAINING_CONTRACT=slurm $(call pytest,$(AIRFLOW),contract-slurm,tests/contract)'
+	    ELASTIC_TRAINING_CONTRACT=slurm $(call pytest,$(AIRFLOW),contract-slurm,tests/contract) && \
+	    ELASTIC_TRAINING_TEST_PLACE=slurm $(call pytest,$(AIRFLOW),airflow-slurm,tests/airflow/test_digits_end_to_end.py tests/airflow/test_pausing.py)'
 
 test-oldest: build ## the wheels with the oldest Airflow there is, deferred, marked, cleared; three minutes
 	@$(AIRFLOW)/python -m tests.wheels --airflow 2.11.2

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,7 +15,7 @@ from demo_kit import processes
 from demo_kit.airflow_api import AirflowApi
 from demo_kit.airflow_stack import COMPONENTS, AirflowStack
 from demo_kit.digits_run import DAG_IDS, DigitsRun, local_trainings, stack_settings
-from demo_kit.trainings import Trainings
+from demo_kit.trainings import SlurmTrainings, Trainings
 from tests.airflow.postgres import postgres
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -43,12 +43,27 @@ class Airflow:
 
     def training_processes(self) -> list[psutil.Process]:
         """Launchers, agents and ranks that live: what this Airflow has started, and has kept its own settings from."""
-        return [process for process in processes.marked(self.stack.mark) if not _is_airflow(process)]
+        found = [
+            *processes.marked(self.stack.mark),
+            *(_of_jobs() if isinstance(self.trainings, SlurmTrainings) else ()),
+        ]
+        return [process for process in found if not _is_airflow(process)]
 
 
 def trainings_of(home: Path) -> Trainings:
-    """On this machine."""
+    """On this machine, or as jobs of the Slurm on it."""
+    if os.environ.get("ELASTIC_TRAINING_TEST_PLACE") == "slurm":
+        return SlurmTrainings(home / "training", Path(TRAINER))
     return local_trainings(Path(TRAINER), home)
+
+
+def _of_jobs() -> Iterator[psutil.Process]:
+    """Processes of jobs of our own Slurm."""
+    for process in psutil.process_iter():
+        with suppress(psutil.Error):
+            environment = process.environ()
+            if "SLURM_JOB_ID" in environment and environment.get("SLURM_CONF") == os.environ["SLURM_CONF"]:
+                yield process
 
 
 def _is_airflow(process: psutil.Process) -> bool:

@@ -61,7 +61,10 @@ def test_the_run_grows_loses_a_worker_and_loses_no_sample(airflow: Airflow, engi
     assert look is not None
     assert problems(look.outcome) == []
     assert look.outcome.samples_seen == EPOCHS * run.xcom("prepare")["train"]
-    assert (run.xcom("train", "run_name"), run.xcom("train", "cluster")) == (run.training, "local")
+    assert (run.xcom("train", "run_name"), run.xcom("train", "cluster")) == (
+        run.training,
+        run.params.get("cluster", "local"),
+    )
     assert_told_once(run)
     assert airflow.training_processes() == []
 
