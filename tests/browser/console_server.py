@@ -34,6 +34,14 @@ AROUND = f'<iframe sandbox="allow-scripts allow-same-origin allow-forms" src="{T
 """As Airflow 3.3 shows a page of others."""
 TIMELINE = gzip.compress(b'{"traceEvents": []}')
 KINDS = {"js": "text/javascript", "css": "text/css"}
+POOL = {
+    "name": "team-a", "most": 4, "free": 0, "others": 2,
+    "runs": [
+        {"run": "digits", "priority": 10, "has": 1, "wanted": 1, "reason": ""},
+        {"run": "nightly", "priority": 1, "has": 1, "wanted": 4, "reason": "priority 1 beside digits (10)"},
+    ],
+}  # fmt: skip
+"""A standing pool, as the list of all runs has it."""
 
 
 def page_of(**changes: Any) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.browser.console_server import REPOSITORY, STATUS, STEERED, TASK, Server, page_of
+from tests.browser.console_server import POOL, REPOSITORY, STATUS, STEERED, TASK, Server, page_of
 
 AXE = REPOSITORY / "provider/frontend/node_modules/axe-core/axe.min.js"
 CHECK = "axe.run().then(({ passes, violations }) => ({ passed: passes.length, violations }))"
@@ -59,6 +59,7 @@ SHOWN: dict[str, tuple[str, str, Any]] = {
             ],
             "unreachable": [{"place": "cluster", "message": "no route"}],
             "incomplete": True,
+            "pools": [POOL],
         },
     ),
 }

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.browser.console_server import STATUS, STEERED, TASK, TIMELINE, Server, page_of
+from tests.browser.console_server import POOL, STATUS, STEERED, TASK, TIMELINE, Server, page_of
 
 
 def test_the_tables_hold_the_numbers_of_the_run(server: Server, page: Any) -> None:
@@ -152,6 +152,18 @@ def test_all_runs_are_listed_with_places_that_are_not_reached(server: Server, pa
     page.wait_for_function("() => performance.getEntriesByType('resource').some(e => e.name.includes('phase=failed'))")
     page.get_by_role("link", name="digits-train").click()
     page.get_by_role("heading", name="World size", exact=True).wait_for()
+
+
+def test_a_pool_is_listed_with_who_has_what_and_why(server: Server, page: Any) -> None:
+    server.answers["runs"] = {"total": 0, "runs": [], "unreachable": [], "incomplete": False, "pools": [POOL]}
+    page.goto(server.url)
+    pool = page.get_by_role("region", name="Pool team-a", exact=True)
+    pool.get_by_text("4 of 4 workers train, 0 are warm and free; runs that you may not see have 2").wait_for()
+    rows = pool.get_by_role("row").all_inner_texts()
+    assert [row.split("\t") for row in rows[1:]] == [
+        ["digits", "10", "1", "1", "has what it wishes for"],
+        ["nightly", "1", "1", "4", "priority 1 beside digits (10)"],
+    ]
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

@@ -215,4 +215,15 @@ export interface RunsPage {
   unreachable: { place: string; message: string }[];
   /** Whether a place is not reached of which the viewer is told nothing. */
   incomplete: boolean;
+  pools?: PoolRow[];
+}
+
+/** A standing pool of workers. */
+export interface PoolRow {
+  name: string;
+  most: number;
+  free: number;
+  /** Workers of runs that the viewer may not see. */
+  others: number;
+  runs: { run: string; priority: number; has: number; wanted: number; reason: string }[];
 }

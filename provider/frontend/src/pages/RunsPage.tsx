@@ -4,6 +4,7 @@ import { fetchRuns } from "../model/api";
 import { moment, whole, words } from "../model/format";
 import { usePolled } from "../model/poll";
 import { shortOf } from "../model/progress";
+import { Pool } from "../parts/Pool";
 import type { RunRow } from "../model/types";
 import { stepOf } from "../model/unknown";
 
@@ -66,6 +67,7 @@ export function RunsPage() {
           A place is not reached that you have no runs in, as far as is known: the list may be incomplete.
         </p>
       )}
+      {page?.pools?.map((pool) => <Pool key={pool.name} pool={pool} />)}
       {page && !page.total && <p class="empty">There are no such runs.</p>}
       {page && page.total > 0 && (
         <>

@@ -11,6 +11,7 @@ from typing import Any
 
 from elastic_runtime.documents import to_plain
 from elastic_runtime.errors import ClusterUnavailable, ElasticError
+from elastic_runtime.pool.status import PoolStatus
 from elastic_runtime.run.headline import Headline
 from elastic_training.airflow.sdk import conf
 from elastic_training.clusters.location import LOCAL
@@ -18,6 +19,7 @@ from elastic_training.clusters.registry import SECTION, cluster_called, own_name
 from elastic_training.clusters.types import RunRef, RunSummary
 from elastic_training.concurrency.bridge import run
 from elastic_training.console import asking
+from elastic_training.console.pools import pools_here
 from elastic_training.identity.ownership import Owner, read_owner
 
 MOST_PLACES = 50
@@ -62,6 +64,8 @@ class Listing:
     runs: tuple[FoundRun, ...]
     """The newest first, place by place."""
     unreachable: tuple[Unreachable, ...]
+    pools: tuple[PoolStatus, ...] = ()
+    """Of this machine, if it is one of the places."""
 
 
 def known_places() -> tuple[str, ...]:
@@ -77,10 +81,12 @@ async def list_runs(places: Sequence[str], max_wait: float) -> Listing:
         places: names of clusters.
         max_wait: seconds for each.
     """
-    found = await asyncio.gather(*(_runs_of(place, max_wait) for place in places))
+    asked = asyncio.gather(*(_runs_of(place, max_wait) for place in places))
+    found, pools = await asyncio.gather(asked, pools_here(places, max_wait))
     return Listing(
         tuple(one for each in found if not isinstance(each, Unreachable) for one in each),
         tuple(each for each in found if isinstance(each, Unreachable)),
+        pools,
     )
 
 

@@ -26,6 +26,7 @@ from elastic_training.concurrency.newest import Newest
 from elastic_training.console.asking import Deadline
 from elastic_training.console.late import Ended
 from elastic_training.console.places import FoundRun, RecentRuns, plain_run
+from elastic_training.console.pools import plain_pools
 from elastic_training.cost.bill import bill
 from elastic_training.cost.price_book import named_book, read_book
 from elastic_training.identity.ownership import Owner
@@ -117,6 +118,7 @@ class RunList:
             "runs": [row.plain() for row in rows[wanted.offset : wanted.offset + wanted.limit]],
             "unreachable": [{"place": each.place, "message": masked(each.message)} for each in told],
             "incomplete": len(told) < len(found.unreachable),
+            "pools": plain_pools(found.pools, {run.ref.name for run, owner in mine if owner.dag_id in dag_ids}),
         }
         return page, [row.ended() for row in rows if row.run.headline.phase.final]
 

@@ -1,0 +1,42 @@
+import type { PoolRow } from "../model/types";
+
+/** Who has the workers of a standing pool, and why. */
+export function Pool({ pool }: { pool: PoolRow }) {
+  const name = `Pool ${pool.name}`;
+  const used = pool.runs.reduce((sum, each) => sum + each.has, pool.others);
+  return (
+    <section aria-label={name}>
+      <h2>{name}</h2>
+      <p>
+        {used} of {pool.most} workers train, {pool.free} are warm and free
+        {pool.others ? `; runs that you may not see have ${pool.others}` : ""}
+      </p>
+      {pool.runs.length > 0 && (
+        <div class="scrolls" tabIndex={0} role="region" aria-label={`Runs in ${name}`}>
+          <table>
+            <thead>
+              <tr>
+                {["Run", "Priority", "Has", "Wishes", "Why"].map((title) => (
+                  <th scope="col" key={title}>
+                    {title}
+                  </th>
+                ))}
+              </tr>
+            </thead>
+            <tbody>
+              {pool.runs.map((each) => (
+                <tr key={each.run}>
+                  <th scope="row">{each.run}</th>
+                  <td>{each.priority}</td>
+                  <td>{each.has}</td>
+                  <td>{each.wanted}</td>
+                  <td>{each.reason || (each.has >= each.wanted ? "has what it wishes for" : "others are before it")}</td>
+                </tr>
+              ))}
+            </tbody>
+          </table>
+        </div>
+      )}
+    </section>
+  );
+}

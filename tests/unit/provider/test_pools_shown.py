@@ -1,0 +1,49 @@
+"""Pools in the list of all runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from elastic_runtime.errors import ClusterUnavailable
+from elastic_runtime.pool.settings import PoolSettings
+from elastic_runtime.pool.status import PoolRun, PoolStatus
+from elastic_training.concurrency.bridge import run
+from elastic_training.console import pools
+from elastic_training.console.pools import plain_pools, pools_here
+
+WHY = "has 1 of 4 workers of pool team-a: priority 1 beside digits (10)"
+DIGITS = PoolRun("digits", "1", 10, False, 2, 3, 3, 3, ("worker-0",), "")
+NIGHTLY = PoolRun("nightly", "2", 1, False, 1, 4, 4, 1, ("worker-1",), WHY)
+POOL = PoolStatus(PoolSettings("team-a", 0, 4), 4, 0, (DIGITS, NIGHTLY))
+
+
+def test_who_has_what_and_why() -> None:
+    [shown] = plain_pools([POOL], {"digits", "nightly"})
+    assert (shown["name"], shown["most"], shown["free"], shown["others"]) == ("team-a", 4, 0, 0)
+    assert [(each["run"], each["has"], each["wanted"], each["reason"]) for each in shown["runs"]] == [
+        ("digits", 3, 3, ""),
+        ("nightly", 1, 4, WHY),
+    ]
+
+
+def test_runs_of_others_are_counted_and_named_by_no_reason() -> None:
+    [shown] = plain_pools([POOL], {"nightly"})
+    assert shown["others"] == 3
+    assert [each["run"] for each in shown["runs"]] == ["nightly"]
+    assert "digits" not in str(shown)
+
+
+def test_other_places_have_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pools, "_read", lambda: (POOL,))
+    assert run(pools_here(["local", "prod"], 5.0)) == (POOL,)
+    assert run(pools_here(["prod"], 5.0)) == ()
+
+
+def test_a_folder_that_cannot_be_read_costs_the_pools_alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def unreadable() -> tuple[PoolStatus, ...]:
+        raise ClusterUnavailable(f"{tmp_path} cannot be read")
+
+    monkeypatch.setattr(pools, "_read", unreadable)
+    assert run(pools_here(["local"], 5.0)) == ()
