@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import Any
 
@@ -35,7 +36,9 @@ class SlurmRun(ScriptedRun):
         (self.folder.path / SPEC).write_text(to_json(self.slurm))
         command = [sys.executable, "-m", "elastic_runtime.launcher", str(self.folder.path)]
         chosen = options(self.slurm, self.spec, LAUNCHER, self.folder.log)
-        self.job = self.commands.submit(chosen, script(self.slurm, command))
+        self.job = self.commands.submit(
+            chosen, script(self.slurm, command), {"PYTHONPATH": os.pathsep.join(self._path)}
+        )
         return self
 
     def jobs(self) -> dict[str, Job]:
