@@ -70,6 +70,7 @@ def main(arguments: list[str]) -> int:
             return UNAVAILABLE
         install = ["apt-get", "install", "-yq", "--no-install-recommends", *missing]
         subprocess.run(install, check=True, env={**os.environ, "DEBIAN_FRONTEND": "noninteractive"})
+    signal.signal(signal.SIGTERM, _interrupted)
     with lab() as configuration:
         environment = {**os.environ, "SLURM_CONF": str(configuration), "PATH": _PATH}
         return subprocess.run(arguments[2:], check=False, env=environment).returncode
@@ -107,7 +108,12 @@ def lab() -> Iterator[Path]:
         for number in range(1, NODES + 1):
             start("slurmd", "-D", "-N", f"n{number}")
         _until(lambda: _idle(environment) == NODES, "all nodes are idle", folder)
+        stack.callback(_end_jobs, environment, folder)
         yield configuration
+
+
+def _interrupted(number: int, _frame: object) -> None:
+    sys.exit(128 + number)
 
 
 def free_ports(count: int) -> list[int]:
@@ -128,6 +134,18 @@ def _idle(environment: dict[str, str]) -> int:
     command = ["sinfo", "--noheader", "--Node", "--partition=low", "--states=idle", "--format=%N"]
     done = subprocess.run(command, check=False, env=environment, capture_output=True, text=True)
     return len(done.stdout.split())
+
+
+def _end_jobs(environment: dict[str, str], folder: Path) -> None:
+    """No process of a job is left: they would outlive the daemons, as jobs do."""
+    states = "--state=PENDING,RUNNING,SUSPENDED,COMPLETING,CONFIGURING"
+
+    def none_left() -> bool:
+        subprocess.run(["scancel", "--quiet", "--me"], check=False, env=environment, capture_output=True)
+        command = ["squeue", "--noheader", states]
+        return not subprocess.run(command, check=False, env=environment, capture_output=True, text=True).stdout.strip()
+
+    _until(none_left, "no job is left", folder)
 
 
 def _until(holds: Callable[[], bool], what: str, folder: Path) -> None:
