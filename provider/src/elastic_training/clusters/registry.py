@@ -63,8 +63,7 @@ def split_name(name: object) -> tuple[str, str | None]:
     if not isinstance(name, str):
         raise InvalidSettings("cluster", f"{name!r} is not a string", _remedy())
     connection, slash, namespace = name.removeprefix(f"{SLURM}:").partition("/")
-    in_slurm = name.startswith(f"{SLURM}:")  # Where there are no namespaces.
-    if not CONNECTION_ID.fullmatch(connection) or (in_slurm and slash):
+    if not CONNECTION_ID.fullmatch(connection) or (slash and is_slurm(name)):  # Where there are no namespaces.
         raise InvalidSettings("cluster", f"{name!r} is not the id of a connection", _remedy())
     return connection, dns_label("cluster", namespace) if slash else None
 
@@ -74,6 +73,11 @@ def is_pool(name: str) -> bool:
     return name.startswith(POOL)
 
 
+def is_slurm(name: str) -> bool:
+    """Whether that is the name of a place in Slurm: ``slurm:/FOLDER``, or one that a connection describes."""
+    return name.startswith(f"{SLURM}:")
+
+
 def is_local(own_name: str) -> bool:
     """Whether the runs of the cluster of that name are processes of this machine."""
     return own_name == LOCAL or is_pool(own_name)
@@ -81,7 +85,7 @@ def is_local(own_name: str) -> bool:
 
 def has_pods(name: str) -> bool:
     """Whether the runs of the cluster of that name (its :func:`own_name`) are made of pods, as Pods describes them."""
-    return not is_local(name) and not name.startswith(f"{SLURM}:") and _place(name) is None
+    return not is_local(name) and not is_slurm(name) and _place(name) is None
 
 
 def namespace_of(own_name: str) -> str:
@@ -211,7 +215,7 @@ def _is_own(name: str) -> bool:
 
 def _checked(name: str, found: Location | None) -> Location | None:
     """Raise InvalidSettings if a name says that its connection leads into Slurm, and it does not."""
-    if name.startswith(f"{SLURM}:") and (found is None or found.slurm is None):
+    if is_slurm(name) and (found is None or found.slurm is None):
         problem = f"{name!r} is not the name of a connection of type elastic_training whose place is {SLURM}"
         raise InvalidSettings("cluster", problem, _remedy())
     return found

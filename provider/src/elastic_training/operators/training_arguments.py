@@ -21,13 +21,14 @@ from elastic_runtime.run.spec import RunSpec, check_hostfile, check_join, check_
 from elastic_runtime.slurm.jobs import SlurmSpec
 from elastic_training.airflow.versions import folder_of
 from elastic_training.clusters.cluster import Cluster
-from elastic_training.clusters.location import LOCAL, SLURM, Location
+from elastic_training.clusters.location import LOCAL, Location
 from elastic_training.clusters.registry import (
     check_cluster,
     cluster_called,
     has_pods,
     is_local,
     is_pool,
+    is_slurm,
     local_settings,
     location,
 )
@@ -255,7 +256,7 @@ class TrainingArguments(ReportsLineage):
             image_name("image", self.image)
         if self.hostfile:
             check_hostfile(self.hostfile)
-        in_slurm = isinstance(self.cluster, str) and self.cluster.startswith(f"{SLURM}:")
+        in_slurm = isinstance(self.cluster, str) and is_slurm(self.cluster)
         on_this_machine = isinstance(self.cluster, str) and is_local(self.cluster)
         if on_this_machine or in_slurm:
             for name in self._only_in_pods():
@@ -391,7 +392,7 @@ class TrainingArguments(ReportsLineage):
         self.jupyter = jupyter_of(self.jupyter, pods=has_pods(name))
         check_joinable(self._workers(), name)
         pods = self.pods.of_run(self._workers(), self.image) if has_pods(name) else None
-        jobs: Pods | SlurmSpec | None = self._jobs(said) if name.startswith(f"{SLURM}:") else pods
+        jobs: Pods | SlurmSpec | None = self._jobs(said) if is_slurm(name) else pods
         if pods is not None and not pods.image:
             remedy = 'Write image="registry/trainer:1", or set one in a connection of type elastic_training'
             raise InvalidSettings(

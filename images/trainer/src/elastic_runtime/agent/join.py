@@ -81,7 +81,7 @@ def parse_arguments(words: Sequence[str] | None = None) -> JoinArguments:
     if not (separator and host.strip("[]") and port.isascii() and port.isdigit() and 0 < int(port[:6]) <= 65535):
         raise InvalidSettings("--at", f"{printable(found.at)!r} is not HOST:PORT", "Write as in 10.0.0.5:7443")
     if found.directory and not os.path.isdir(found.directory):
-        raise InvalidSettings("--directory", f"there is no folder {printable(found.directory)}", "Write one that is")
+        raise InvalidSettings("--directory", f"{printable(found.directory)} is not a folder", "Write one that is")
     launcher = host.strip("[]"), int(port)
     metadata = Metadata.parse(found.metadata)
     return JoinArguments(

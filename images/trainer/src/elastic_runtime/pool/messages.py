@@ -3,7 +3,7 @@
 Launchers and hosts dial the keeper. A launcher says :class:`RunHello`, and then what it wishes for, whenever that
 changes; the keeper answers with what it has. A host is a process with warm imports, in which the agents of workers are
 forked: on this machine one for all workers. It says :class:`HostHello`, and is told what to fork. Each message tells
-all that there is to be told at that time, so that whoever dials again goes on where it was.
+all that there is to be told at that time, so that a peer that dials again goes on where it was.
 """
 
 from __future__ import annotations

@@ -91,7 +91,7 @@ class Notices:
 
     def __post_init__(self) -> None:
         if not 0 <= self.share <= 1:
-            raise InvalidSettings("notices.share", f"{self.share} is no share", "Write a number from 0 to 1")
+            raise InvalidSettings("notices.share", f"{self.share} is not a share", "Write a number from 0 to 1")
         if self.deadline < 0:
             raise InvalidSettings("notices.deadline", f"{self.deadline} is in the past", "Write 0 or more seconds")
 

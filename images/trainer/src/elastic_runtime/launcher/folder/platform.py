@@ -15,7 +15,7 @@ from typing_extensions import override
 
 from elastic_runtime.errors import ClusterUnavailable, InvalidDocument, RunNotFound
 from elastic_runtime.launcher.decision.facts import Refusal
-from elastic_runtime.launcher.platform import LeaseAge, Machine, Platform, Share, WorkerSet
+from elastic_runtime.launcher.platform import LeaseAge, Platform, Share, WorkerSet
 from elastic_runtime.pace import RateLimitedLog
 from elastic_runtime.printable import printable
 from elastic_runtime.retry import Retry, RetryPolicy
@@ -184,14 +184,6 @@ class FolderPlatform(Platform):
     @override
     def deadline(self, worker: str, /) -> datetime | None:
         return self._workers.deadline(worker)
-
-    @override
-    def machine(self, worker: str, /) -> Machine | None:
-        return self._workers.machine(worker)
-
-    @override
-    def replace(self, worker: str, /) -> None:
-        self._workers.replace(worker)
 
     @override
     def end(self, worker: str, /) -> str:

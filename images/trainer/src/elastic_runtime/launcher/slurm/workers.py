@@ -22,7 +22,6 @@ from elastic_runtime.errors import ClusterUnavailable, ElasticError, InvalidSett
 from elastic_runtime.launcher.decision.backoff import backoff_policy
 from elastic_runtime.launcher.decision.facts import Refusal
 from elastic_runtime.launcher.folder.platform import FolderWorkers
-from elastic_runtime.launcher.platform import Machine
 from elastic_runtime.launcher.slurm.sizing import COMING, SHORT_LIFE, Steps, Worker, decide, over
 from elastic_runtime.pace import RateLimitedLog
 from elastic_runtime.printable import printable
@@ -109,11 +108,6 @@ class SlurmWorkers(FolderWorkers):
     @override
     def gone(self, worker: str, /) -> None:
         self._wake.set()
-
-    @override
-    def machine(self, worker: str, /) -> Machine | None:
-        known = self._workers.get(worker)
-        return Machine() if known and known.job else None
 
     @override
     def deadline(self, worker: str, /) -> datetime | None:
@@ -204,10 +198,9 @@ class SlurmWorkers(FolderWorkers):
             runs = job is not None and job.state is JobState.RUNNING
             seen = replace(known, job=job, began=known.began or (now if runs else None))
             self._workers[name] = seen
-            if over(seen, now) or (job is known.job is not None and name not in told):
+            if over(seen, now) or (known.job is not None and name not in told):
                 del self._workers[name]
                 self._ended(seen, now)
-
         self._tell_why_they_wait(now)
 
     def _tell_why_they_wait(self, now: float) -> None:
