@@ -113,29 +113,29 @@ def test_only_so_many_are_kept(store: CheckpointStore) -> None:
 
 def test_how_far_its_owner_has_come(store: CheckpointStore) -> None:
     checkpoints = Checkpoints(store, fence=2, keep=5)
-    assert not checkpoints.reaches(0)
+    assert checkpoints.reached(0) is None
     write(Checkpoints(store, fence=1, keep=5), 1000)  # of an owner before, whose steps are none of ours
     write(checkpoints, 20)
-    write(checkpoints, 30)
-    assert [checkpoints.reaches(step) for step in (20, 25, 30, 31)] == [True, True, True, False]
+    last = write(checkpoints, 30)
+    assert [checkpoints.reached(step) for step in (20, 25, 30, 31)] == [last, last, last, None]
 
 
 def test_a_damaged_one_reaches_no_step(store: CheckpointStore, monkeypatch: pytest.MonkeyPatch) -> None:
     checkpoints = Checkpoints(store, fence=1, keep=5)
-    write(checkpoints, 20)
+    whole = write(checkpoints, 20)
     broken = write(checkpoints, 30)
     open_part = type(store).open_part
 
     def damaged(store: CheckpointStore, name: str, part: str, size: int) -> BinaryIO:
-        whole = open_part(store, name, part, size)
+        stream = open_part(store, name, part, size)
         if name != broken.name or part != "model.pt":
-            return whole
-        with whole:
-            return io.BytesIO(whole.read()[::-1])
+            return stream
+        with stream:
+            return io.BytesIO(stream.read()[::-1])
 
     monkeypatch.setattr(type(store), "open_part", damaged)
-    assert checkpoints.reaches(20)
-    assert not checkpoints.reaches(25)
+    assert checkpoints.reached(20) == whole
+    assert checkpoints.reached(25) is None
 
 
 def test_one_that_retires_nothing_leaves_that_to_the_next(store: CheckpointStore) -> None:

@@ -28,16 +28,17 @@ class SlowStore:
         link = RankLink(None)
         monkeypatch.setattr(link, "send", self._sent)
         monkeypatch.setattr(kept_outputs, "upload", lambda: self.order.append("outputs"))
-        checkpoints = Checkpoints(open_store((folder / "run").as_uri()), 1, 3)
-        self.writer = CheckpointWriter(checkpoints, 60.0, link, lambda: self.now)
+        self.checkpoints = Checkpoints(open_store((folder / "run").as_uri()), 1, 3)
+        self.writer = CheckpointWriter(self.checkpoints, 60.0, link, lambda: self.now)
+        self.told: list[CheckpointWritten] = []
 
-    def begin(self, serial: int, *, handover: bool = False) -> None:
+    def begin(self, serial: int, *, handover: bool = False, if_absent: bool = False) -> None:
         def part(stream: PartStream) -> None:
             self._begun[serial].set()
             assert self._go.wait(30)
             stream.write(b"weights")
 
-        self.writer.begin(Snapshot(serial, serial, NOON, {"state": part}), handover=handover)
+        self.writer.begin(Snapshot(serial, serial, NOON, {"state": part}), handover=handover, if_absent=if_absent)
 
     def is_at_work(self, serial: int) -> None:
         assert self._begun[serial].wait(30)
@@ -49,6 +50,7 @@ class SlowStore:
     def _sent(self, message: object) -> None:
         if isinstance(message, CheckpointWritten):
             self.order.append(f"step {message.step}")
+            self.told.append(message)
 
 
 @pytest.fixture
@@ -83,3 +85,15 @@ def test_a_first_write_takes_as_long_as_it_has_taken_so_far(slow: SlowStore) -> 
     assert slow.writer.seconds == 40
     slow.now = 90.0
     assert slow.writer.seconds == 40
+
+
+@pytest.mark.parametrize(("durable", "wanted"), [(2, 2), (2, 1)])
+def test_what_another_rank_has_written_is_told_of(slow: SlowStore, durable: int, wanted: int) -> None:
+    # Its agent may have been killed before that rank could tell: nobody else knows of the checkpoint.
+    theirs = slow.checkpoints.write(durable, NOON, {"state": lambda stream: None})
+    assert theirs is not None
+    slow.begin(wanted, handover=True, if_absent=True)
+    slow.goes_on()
+    assert slow.told == [CheckpointWritten(theirs.uri, durable, NOON, True, 0.0)]
+    assert slow.checkpoints.store.names() == [theirs.name]
+    assert slow.writer.has_written(wanted)

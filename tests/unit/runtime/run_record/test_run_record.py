@@ -184,6 +184,12 @@ class TestRanks:
         assert [event.step for event in status.events] == [3, 3]
         assert status.step == newest
 
+    def test_tell_of_a_checkpoint_once_though_another_rank_finds_it(self, record: RunRecord) -> None:
+        record.rank_said(CheckpointWritten("f/3", 3, NOON, False, 0.5), "worker-0")
+        record.rank_said(CheckpointWritten("f/3", 3, NOON, True, 0.0), "worker-1")
+        [event] = record.status([], {}, 1).events
+        assert (event.kind, event.worker) == (EventKind.CHECKPOINT, "worker-0")
+
 
 class TestWorkers:
     def test_live_from_starting_to_leaving(self, record: RunRecord, clock: Clock) -> None:

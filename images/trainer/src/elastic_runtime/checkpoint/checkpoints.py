@@ -156,20 +156,23 @@ class Checkpoints:
                 skipped(f"{self.store.uri}/{name}", printable(error))
         return None
 
-    def reaches(self, step: int) -> bool:
-        """Whether the owner of our fence has published this step or a later one, whole. Raises StoreUnavailable."""
+    def reached(self, step: int) -> StoredCheckpoint | None:
+        """The newest whole one that the owner of our fence has published, if it is of this step or a later one.
+
+        Raises:
+            StoreUnavailable: the store does not answer.
+        """
         published = ((*_numbers(name), name) for name in self.store.names())
         as_far = [name for fence, its_step, _, name in published if fence == self.fence and its_step >= step]
-        return any(self._is_whole(name) for name in sorted(as_far, key=_by_progress, reverse=True))
-
-    def _is_whole(self, name: str) -> bool:
-        try:
-            found = _read(self.store, name)
-            for part in found.manifest.parts:
-                found.open_part(part.name).close()
-        except InvalidDocument:
-            return False
-        return True
+        for name in sorted(as_far, key=_by_progress, reverse=True):
+            try:
+                found = _read(self.store, name)
+                for part in found.manifest.parts:
+                    found.open_part(part.name).close()
+            except InvalidDocument:
+                continue
+            return found
+        return None
 
     def write(
         self,

@@ -366,6 +366,8 @@ class RunRecord:
                 self._figures_said(message)
             case rank_link.CheckpointWritten(uri, step, time, handover, seconds, stalled):
                 self._check_own(uri)
+                if standing.checkpoint and standing.checkpoint.uri == uri:
+                    return  # Another rank has found it in the store.
                 self._lost.stalled(stalled)
                 standing.checkpoint = Checkpoint(uri, step, time)
                 self._has_checkpoint = True

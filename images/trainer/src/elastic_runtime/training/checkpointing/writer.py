@@ -11,7 +11,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime
 
-from elastic_runtime.checkpoint.checkpoints import Checkpoints, PartWriter
+from elastic_runtime.checkpoint.checkpoints import Checkpoints, PartWriter, StoredCheckpoint
 from elastic_runtime.checkpoint.joint import Joint
 from elastic_runtime.errors import InvalidSettings, StoreUnavailable
 from elastic_runtime.printable import printable
@@ -161,8 +161,8 @@ class CheckpointWriter:
         Args:
             snapshot: of the newest save.
             handover: whether a notice is the reason.
-            if_absent: write nothing if the store has this step already, and retire nothing. For a rank outside a
-                commit: another rank may have written before it, or still be writing.
+            if_absent: write nothing if the store has this step already, but tell of it, and retire nothing. For a rank
+                outside a commit: another rank may have written before it, or still be writing.
         """
         self._started, self._begun = self._clock(), snapshot.serial
         if not if_absent:
@@ -224,8 +224,9 @@ class CheckpointWriter:
         """``since``: the training stands still for it from then on."""
         self._write_since = started = self._clock()
         try:
-            if if_absent and self._checkpoints.reaches(snapshot.step):
+            if if_absent and (found := self._checkpoints.reached(snapshot.step)):
                 self._durable = snapshot.serial
+                self._send(_written(found, handover=handover))  # Who wrote it may have been lost before it could.
                 return
             snapshot.wait()
             stored = self._checkpoints.write(
@@ -247,12 +248,19 @@ class CheckpointWriter:
         if since is not None:
             stalled += self._clock() - since
         if stored is not None:  # Else the first writer tells it.
-            self._send(CheckpointWritten(stored.uri, snapshot.step, snapshot.time, handover, seconds, stalled))
+            self._send(_written(stored, handover=handover, seconds=seconds, stalled=stalled))
             if not if_absent:
                 self._checkpoints.retire(stored)
         if not self._wanted and self._urgent <= snapshot.serial:  # A hand-over that is wanted, or queued, comes first.
             self._lines.upload()
             kept_outputs.upload()
+
+
+def _written(
+    stored: StoredCheckpoint, *, handover: bool, seconds: float = 0.0, stalled: float = 0.0
+) -> CheckpointWritten:
+    manifest = stored.manifest
+    return CheckpointWritten(stored.uri, manifest.step, manifest.time, handover, seconds, stalled)
 
 
 # Threads take turns sooner while a checkpoint is written beside the training.
