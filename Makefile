@@ -50,7 +50,7 @@ PARTS := lint test-unit test-security test-contract test-engines test-local test
 test: ## everything that CI checks: goes on after a part that fails, and says at the end what did; LIMIT: seconds for all
 	@MAKE="$(MAKE)" tools/test-parts $(or $(LIMIT),0) $(PARTS)
 
-lint: lint-ruff lint-types lint-imports lint-locks lint-prose ## style, types, who may import whom, stale locks, prose of the docs
+lint: lint-ruff lint-types lint-imports lint-locks lint-prose lint-tested ## style, types, who may import whom, stale locks, prose of the docs, the table of what is tested
 
 lint-ruff: setup
 	$(AIRFLOW)/ruff check
@@ -74,6 +74,15 @@ lint-locks: setup
 
 lint-prose: setup
 	$(AIRFLOW)/python tools/prose.py
+
+lint-tested: setup
+	$(AIRFLOW)/python tools/tested.py --check
+
+tested: setup ## docs/tested.md from the tests' marks: what is tested where
+	$(AIRFLOW)/python tools/tested.py
+
+test-all: setup ## all targets of docs/tested.md, one after the other; goes on where it was stopped; FRESH=1: from the first; hours
+	$(AIRFLOW)/python tools/test_all.py $(if $(FRESH),--fresh)
 
 test-unit: setup ## unit tests, on virtual time; a minute on two cores
 	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target $(UNIT)
@@ -300,7 +309,7 @@ clean: ## remove what was built; `make clean-all` removes the environments too
 clean-all: clean
 	rm -rf .venv .venv-trainer .venv-tensorflow .venv-frameworks .venv-scripts .venv-torchft .venv-site .venv-manifests
 
-.PHONY: help setup setup-tensorflow setup-torchft setup-site site test-site setup-manifests test-manifests test-tutorial test-tensorflow test-tensorflow-kubernetes frontend test lint lint-ruff lint-types lint-imports lint-locks lint-prose test-unit $(UNIT) \
+.PHONY: help setup setup-tensorflow setup-torchft setup-site site test-site setup-manifests test-manifests test-tutorial test-tensorflow test-tensorflow-kubernetes frontend test lint lint-ruff lint-types lint-imports lint-locks lint-prose lint-tested tested test-all test-unit $(UNIT) \
     test-security test-security-runtime test-security-provider test-contract test-engines test-local test-airflow test-gpu-steps test-long test-viewers test-browser screenshots \
     test-faults test-frameworks test-scripts setup-frameworks setup-scripts test-kubernetes test-kubernetes-long test-slurm test-oldest test-compose compose-up compose-down test-wheels matrix chaos chaos-bar test-pool pool-rounds standstills fuzz kills soak \
     demo bench bench-torch bench-sharded bench-deferred bench-checkpoints bench-status bench-workers bench-page bench-traces gpu-check image cluster-up cluster-down build dist requirements clean clean-all

@@ -44,6 +44,7 @@ PAGES = (
     "docs/shards.md",
     "docs/slurm.md",
     "docs/tensorflow.md",
+    "docs/tested.md",
     "docs/torchrun.md",
     "docs/training-script.md",
     "docs/tries.md",

@@ -25,6 +25,8 @@ def test_a_clean_end(undisturbed: ScriptedRun) -> None:
     assert status.metrics == {"epoch": 2}
 
 
+@pytest.mark.shows(engine=("horovod", "torch", "torchrun"), fault="resize", place="local")
+@pytest.mark.shows(engine="horovodrun", fault="resize", by="test-long", place="local")
 def test_newcomers_join_and_go_and_no_step_is_lost(start: Start, undisturbed: ScriptedRun) -> None:
     run = start((1, 1, 3), holds=(5, 15))
     stand(run, 5, 1)
@@ -41,6 +43,8 @@ def test_newcomers_join_and_go_and_no_step_is_lost(start: Start, undisturbed: Sc
     assert run.events(EventKind.RANK_FAILED, EventKind.LOST, EventKind.RESTARTED) == []
 
 
+@pytest.mark.shows(engine=("horovod", "torch", "torchrun"), fault="notice", place="local")
+@pytest.mark.shows(engine="horovodrun", fault="notice", by="test-long", place="local")
 def test_the_first_rank_leaves_with_a_notice(start: Start, undisturbed: ScriptedRun) -> None:
     run = start((1, 2, 2), holds=(5,))
     stand(run, 5, 2)
@@ -53,6 +57,8 @@ def test_the_first_rank_leaves_with_a_notice(start: Start, undisturbed: Scripted
     assert run.events(EventKind.RANK_FAILED, EventKind.LOST, EventKind.RESTARTED) == []
 
 
+@pytest.mark.shows(engine=("horovod", "torch", "torchrun"), fault="all", place="local")
+@pytest.mark.shows(engine="horovodrun", fault="all", by="test-long", place="local")
 def test_all_lost_is_a_new_start(start: Start, undisturbed: ScriptedRun) -> None:
     run = start((1, 2, 2), holds=(5,))
     stand(run, 5, 2)

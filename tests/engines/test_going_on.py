@@ -22,6 +22,7 @@ def assert_handed_on(run: ScriptedRun) -> None:
     assert not run.events(EventKind.RESTARTED), run.report("restarted")
 
 
+@pytest.mark.shows(engine=("horovod", "torch"), fault="rank", place="local")
 @pytest.mark.parametrize("rank", [0, 1])
 def test_a_lost_rank_costs_what_came_after_the_last_commit(start: Start, undisturbed: ScriptedRun, rank: int) -> None:
     run = start((1, 2, 2), holds=(5,))

@@ -20,6 +20,8 @@ def restarted(run: ScriptedRun, size: int) -> None:
     run.until_status(lambda status: run.events(EventKind.RESTARTED) and status.world_size == size, "another start")
 
 
+@pytest.mark.shows(engine="torchrun", fault="rank", place="local")
+@pytest.mark.shows(engine="horovodrun", fault="rank", by="test-long", place="local")
 @pytest.mark.parametrize("rank", [0, 1])
 def test_a_lost_rank_takes_the_others_along(start: Start, undisturbed: ScriptedRun, rank: int) -> None:
     run = start((1, 2, 2), holds=(5,))
@@ -30,6 +32,8 @@ def test_a_lost_rank_takes_the_others_along(start: Start, undisturbed: ScriptedR
     assert run.ledger().steps()[1] == 2, "there was no checkpoint"
 
 
+@pytest.mark.shows(engine="torchrun", fault="rank", place="local")
+@pytest.mark.shows(engine="horovodrun", fault="rank", by="test-long", place="local")
 def test_a_loss_after_a_checkpoint_costs_what_came_after_it(start: Start, undisturbed: ScriptedRun) -> None:
     run = start((1, 1, 2), holds=(5, 9))
     stand(run, 5, 1)

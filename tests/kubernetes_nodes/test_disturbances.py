@@ -71,6 +71,7 @@ def gone(status: Status) -> set[str]:
     return {worker.name for worker in status.workers if worker.state.gone}
 
 
+@pytest.mark.shows(engine="horovod", fault=("resize", "notice", "worker"), place="kubernetes")
 def test_a_run_goes_on_and_grows_back_whatever_happens_to_its_workers(
     kind: KubernetesKind, namespace: Namespace
 ) -> None:
@@ -107,6 +108,7 @@ def test_a_run_that_nobody_begins_to_watch_takes_itself_away(kind: KubernetesKin
     namespace.kubectl("wait", "--for=delete", f"configmap/{ObjectNames(ref.name).root}", "--timeout=90s")
 
 
+@pytest.mark.shows(engine="horovod", fault="launcher", place="kubernetes")
 def test_another_launcher_takes_over(kind: KubernetesKind, namespace: Namespace) -> None:
     ref = run(kind.cluster.claim(kind.spec(start=2), OWNER)).ref
     before = until(kind, ref, training(2))

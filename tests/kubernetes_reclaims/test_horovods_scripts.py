@@ -12,6 +12,7 @@ pytestmark = pytest.mark.timeout(600)
 FIRST, *OTHERS = TORCH
 
 
+@pytest.mark.shows(engine="horovod", fault=("resize", "rank"), place="kubernetes")
 @pytest.mark.parametrize("name", [FIRST, *(pytest.param(name, marks=pytest.mark.long) for name in OTHERS)])
 def test_trains_through_resizes_and_a_killed_rank(start: Start, name: str) -> None:
     run = start(Script("horovods.py", (name, *TORCH[name]), holds=HOLDS), (1, 2, 3), recovery=RECOVERY)

@@ -19,6 +19,7 @@ PAUSE = 60.0
 """Seconds."""
 
 
+@pytest.mark.shows(engine="horovod", fault="pause", place="kubernetes")
 def test_a_pause_leaves_no_worker_and_costs_no_step(
     start: Start, place: Place, s3: dict[str, Any], undisturbed: Undisturbed
 ) -> None:

@@ -55,6 +55,7 @@ def resumed(status: Status) -> list[int | None]:
     return [event.step for event in status.events if event.kind is EventKind.RESUMED and "checkpoint" in event.message]
 
 
+@pytest.mark.shows(engine="horovod", fault="notice", place="kubernetes")
 def test_a_taint_on_its_node_makes_a_worker_leave_in_order(
     start: Start, place: Place, s3: dict[str, Any], undisturbed: Undisturbed
 ) -> None:
@@ -78,6 +79,7 @@ def test_a_taint_on_its_node_makes_a_worker_leave_in_order(
     undisturbed.assert_same(run)
 
 
+@pytest.mark.shows(engine="horovod", fault=("notices", "launcher"), place="kubernetes")
 def test_a_fleet_that_is_evicted_at_once_and_then_its_launcher_lose_no_step(
     start: Start, place: Place, s3: dict[str, Any], undisturbed: Undisturbed
 ) -> None:
@@ -117,6 +119,7 @@ def test_a_fleet_that_is_evicted_at_once_and_then_its_launcher_lose_no_step(
     undisturbed.assert_same(run)
 
 
+@pytest.mark.shows(engine="horovod", fault="launcher", place="kubernetes")
 def test_the_next_try_goes_on_from_the_store_or_starts_over(
     start: Start, s3: dict[str, Any], undisturbed: Undisturbed
 ) -> None:
@@ -145,6 +148,7 @@ def test_the_next_try_goes_on_from_the_store_or_starts_over(
     assert sorted(third.ledger().steps()) == list(range(1, 8))
 
 
+@pytest.mark.shows(engine="horovod", fault="rank", place="kubernetes")
 @pytest.mark.long
 def test_a_fixed_run_pauses_for_a_killed_rank_and_goes_on_where_it_was(start: Start, undisturbed: Undisturbed) -> None:
     recovery = RecoverySpec(mode=RecoveryMode.FIXED, backoff=3.0)

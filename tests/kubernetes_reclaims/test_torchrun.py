@@ -11,6 +11,7 @@ from tests.plain_torchrun import SPEC, sized_noticed_and_lost, through_sizes_a_n
 pytestmark = pytest.mark.timeout(600)
 
 
+@pytest.mark.shows(engine="torchrun", fault=("resize", "notice", "rank"), place="kubernetes")
 def test_it_goes_through_sizes_a_notice_and_a_loss(start: Start, place: Place) -> None:
     folder = place.folder / "plain-torchrun"
     folder.mkdir()

@@ -11,6 +11,7 @@ from tests.stock_scripts import HOLDS, RECOVERY, TENSORFLOW, losses_printed, thr
 pytestmark = pytest.mark.timeout(900)
 
 
+@pytest.mark.shows(engine="horovod", framework="tensorflow", fault=("resize", "rank"), place="kubernetes")
 @pytest.mark.parametrize("name", TENSORFLOW)
 def test_trains_through_resizes_and_a_killed_rank(start: Start, name: str) -> None:
     quiet = {"TF_CPP_MIN_LOG_LEVEL": "3"}

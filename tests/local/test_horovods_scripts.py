@@ -14,6 +14,7 @@ from tests.stock_scripts import HOLDS, RECOVERY, TORCH, through_resizes_and_a_lo
 FIRST, *OTHERS = TORCH
 
 
+@pytest.mark.shows(engine="horovod", fault=("resize", "rank"), place="local")
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("name", [FIRST, *(pytest.param(name, marks=pytest.mark.long) for name in OTHERS)])
 def test_trains_through_resizes_and_a_killed_rank(start: Start, name: str) -> None:

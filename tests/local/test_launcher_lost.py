@@ -18,6 +18,7 @@ from tests.paced import Script, Undisturbed, sizes_of
 pytestmark = pytest.mark.timeout(300)
 
 
+@pytest.mark.shows(engine="horovod", fault="launcher", place="local")
 def test_a_killed_launcher_leaves_nothing_and_the_next_run_resumes_or_starts_over(
     start: Start, undisturbed: Undisturbed, tmp_path: Path
 ) -> None:

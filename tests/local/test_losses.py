@@ -43,6 +43,8 @@ def await_three(run: ScriptedRun, worlds_before: int) -> None:
     )
 
 
+@pytest.mark.shows(engine="horovod", fault="rank", place="local")
+@pytest.mark.shows(engine=("torch", "torch-sharded"), fault="rank", by="test-faults", place="local")
 @both_engines
 def test_killed_ranks_cost_what_came_after_the_last_commit(start: Start, undisturbed: Undisturbed) -> None:
     run = start(Script("exact.py", commit_every=5, holds=(23, 43)), (1, 3, 3), recovery=SLOW_RETURN)
@@ -68,6 +70,8 @@ def test_killed_ranks_cost_what_came_after_the_last_commit(start: Start, undistu
     undisturbed.assert_same(run)
 
 
+@pytest.mark.shows(engine="horovod", fault="worker", place="local")
+@pytest.mark.shows(engine=("torch", "torch-sharded"), fault="worker", by="test-faults", place="local")
 @both_engines
 def test_a_killed_agent_is_a_lost_worker_and_another_comes(start: Start, undisturbed: Undisturbed) -> None:
     run = start(Script("exact.py", holds=(20, 30)), (1, 3, 3), recovery=SLOW_RETURN)
@@ -102,6 +106,8 @@ def test_a_killed_agent_is_a_lost_worker_and_another_comes(start: Start, undistu
     undisturbed.assert_same(run)
 
 
+@pytest.mark.shows(engine="horovod", fault=("notice", "worker"), place="local")
+@pytest.mark.shows(engine=("torch", "torch-sharded"), fault=("notice", "worker"), by="test-faults", place="local")
 @both_engines
 def test_a_worker_that_is_killed_before_the_deadline_of_its_notice(start: Start, undisturbed: Undisturbed) -> None:
     run = start(Script("exact.py", freezes=(20,), holds=(25,)), (1, 3, 3), recovery=SLOW_RETURN)
@@ -132,6 +138,8 @@ def test_a_worker_that_is_killed_before_the_deadline_of_its_notice(start: Start,
     undisturbed.assert_same(run)
 
 
+@pytest.mark.shows(engine="horovod", fault="all", place="local")
+@pytest.mark.shows(engine=("torch", "torch-sharded"), fault="all", by="test-faults", place="local")
 @both_engines
 def test_all_ranks_killed_at_once_start_again_from_the_newest_checkpoint(
     start: Start, undisturbed: Undisturbed, tmp_path: Path
@@ -269,6 +277,8 @@ def test_a_machine_that_vanishes_while_all_train_is_missed_before_its_silence_is
     assert set(run.ledger().steps()) == set(range(1, 211))
 
 
+@pytest.mark.shows(engine="horovod", fault="worker", place="local")
+@pytest.mark.shows(engine=("torch", "torch-sharded"), fault="worker", by="test-faults", place="local")
 @both_engines
 def test_a_machine_that_vanishes_without_ending_its_connections(start: Start, undisturbed: Undisturbed) -> None:
     """Stock Horovod's ranks wait for it for 30 s, until Gloo gives up."""

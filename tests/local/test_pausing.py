@@ -23,6 +23,7 @@ def ask(run: ScriptedRun, *requests: dict[str, Any]) -> None:
     write_atomically(run.folder.path / "record.json", json.dumps({"requests": requests}))
 
 
+@pytest.mark.shows(engine="horovod", fault="pause", place="local")
 def test_no_step_is_lost_and_nothing_runs_meanwhile(start: Start, undisturbed: Undisturbed, tmp_path: Path) -> None:
     checkpoint = CheckpointSpec((tmp_path / "checkpoints").as_uri(), every=3600.0)
     run = start(Script("exact.py", holds=(20,)), (1, 2, 2), checkpoint=checkpoint)

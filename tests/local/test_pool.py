@@ -14,6 +14,7 @@ from tests.paced import Script, Undisturbed
 pytestmark = pytest.mark.timeout(300)
 
 
+@pytest.mark.shows(engine="horovod", fault="resize", place="pool")
 def test_two_trainings_hand_a_worker_over_and_back_and_lose_no_step(tmp_path: Path, undisturbed: Undisturbed) -> None:
     with Pool(tmp_path, 3).kept() as pool:
         low = pool.run(Script("exact.py", holds=(10, 20)), (1, 2, 2), 1)

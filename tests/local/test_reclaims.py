@@ -39,6 +39,8 @@ def resumed_at(status: Status) -> list[int | None]:
     return [event.step for event in status.events if event.kind is EventKind.RESUMED and "checkpoint" in event.message]
 
 
+@pytest.mark.shows(engine="horovod", fault="notices", place="local")
+@pytest.mark.shows(engine=("torch", "torch-sharded"), fault="notices", by="test-faults", place="local")
 @both_engines
 def test_no_step_is_lost_when_all_workers_are_taken_at_their_deadline(
     start: Start, undisturbed: Undisturbed, tmp_path: Path
@@ -68,6 +70,8 @@ def test_no_step_is_lost_when_all_workers_are_taken_at_their_deadline(
     undisturbed.assert_same(run)
 
 
+@pytest.mark.shows(engine="horovod", fault="notice", place="local")
+@pytest.mark.shows(engine=("torch", "torch-sharded"), fault="notice", by="test-faults", place="local")
 @both_engines
 def test_a_worker_trains_on_until_shortly_before_its_deadline_and_loses_no_step(start: Start) -> None:
     # Its 175 steps take 17.5 s on any machine, more than the worker has.
@@ -86,6 +90,8 @@ def test_a_worker_trains_on_until_shortly_before_its_deadline_and_loses_no_step(
     assert set(run.ledger().steps().items()) == {(step, 1) for step in range(1, 176)}
 
 
+@pytest.mark.shows(engine="horovod", fault="notices", place="local")
+@pytest.mark.shows(engine=("torch", "torch-sharded"), fault="notices", by="test-faults", place="local")
 @both_engines
 def test_workers_that_are_killed_before_their_deadline_have_handed_over(
     start: Start, undisturbed: Undisturbed, tmp_path: Path

@@ -12,6 +12,7 @@ from tests.paced import Script, Undisturbed, ready, sizes_of
 pytestmark = pytest.mark.timeout(300)
 
 
+@pytest.mark.shows(engine=("horovod", "torch", "torch-sharded"), fault="resize", place="local")
 @each_engine
 def test_resizes_change_nothing_about_the_training(start: Start, undisturbed: Undisturbed) -> None:
     run = start(Script("exact.py", holds=(10, 25, 40, 60), freezes=(45,)))
@@ -96,6 +97,7 @@ def test_wishes_that_overtake_each_other_end_at_the_last_one(start: Start) -> No
     assert set(run.ledger().steps().items()) == {(step, 1) for step in range(1, 71)}
 
 
+@pytest.mark.shows(engine=("horovod", "torch", "torch-sharded"), fault="resize", place="local")
 @each_engine
 def test_a_removal_below_the_minimum_while_others_join_does_not_hang(start: Start, undisturbed: Undisturbed) -> None:
     """horovod#3494, as it was reported: both of two ranks are to go while two others come."""

@@ -61,6 +61,7 @@ def assert_nothing_changed_between_steps(run: ScriptedRun) -> None:
         assert note.get("seen") in (None, [step] * 2)
 
 
+@pytest.mark.shows(engine="torch-sharded", fault=("resize", "rank"), place="local")
 @pytest.mark.parametrize("in_place", ["", pytest.param("1", marks=pytest.mark.long)])
 def test_weights_and_the_optimizers_state_are_the_same_before_and_after_each_change(
     start: Start, in_place: str
@@ -80,6 +81,7 @@ def test_weights_and_the_optimizers_state_are_the_same_before_and_after_each_cha
     assert_nothing_changed_between_steps(run)
 
 
+@pytest.mark.shows(engine="torch-sharded", fault="resize", place="local")
 @pytest.mark.parametrize("copies", ["0", pytest.param("1", marks=pytest.mark.long)])
 def test_nothing_is_lost_with_ranks_that_leave_together(start: Start, copies: str) -> None:
     run = begin(start, Script("sharded.py", epochs=3, holds=(8,)), (1, 5, 5), environment={"COPIES": copies})
@@ -92,6 +94,7 @@ def test_nothing_is_lost_with_ranks_that_leave_together(start: Start, copies: st
     assert_nothing_changed_between_steps(run)
 
 
+@pytest.mark.shows(engine="torch-sharded", fault="rank", place="local")
 def test_replicas_make_up_for_a_loss_without_copies(start: Start) -> None:
     run = begin(
         start, Script("sharded.py", epochs=3, holds=(8,)), (1, 4, 4), environment={"COPIES": "0", "MESH": "replicas"}
@@ -103,6 +106,7 @@ def test_replicas_make_up_for_a_loss_without_copies(start: Start) -> None:
     assert_nothing_changed_between_steps(run)
 
 
+@pytest.mark.shows(engine="torch-sharded", fault="rank", place="local")
 def test_more_losses_than_copies_go_back_to_the_checkpoint_that_all_have_written(start: Start, tmp_path: Path) -> None:
     store = CheckpointSpec(uri=(tmp_path / "store").as_uri(), every=0.05)
     run = begin(start, Script("sharded.py", epochs=3, holds=(8,)), (1, 3, 3), checkpoint=store)

@@ -17,6 +17,7 @@ pytestmark = pytest.mark.timeout(120)
 PER_STEP = 12
 
 
+@pytest.mark.shows(engine="torch-shards", fault=("resize", "rank"), place="local")
 def test_each_shard_is_committed_once_through_losses_and_sizes(start: Start, tmp_path: Path) -> None:
     checkpoint = CheckpointSpec((tmp_path / "checkpoints").as_uri(), every=0.1)
     run = start(
@@ -55,6 +56,7 @@ def test_each_shard_is_committed_once_through_losses_and_sizes(start: Start, tmp
     assert sum(times.values()) == 21 * PER_STEP
 
 
+@pytest.mark.shows(engine="torch-shards", fault="standstill", place="local")
 def test_a_rank_that_keeps_a_shard_costs_the_others_nothing(start: Start) -> None:
     """They do not wait for each other, so it is late alone."""
     count, step, stopped = 300, 2, 1

@@ -16,6 +16,8 @@ from tests.paced import Script, Undisturbed, until
 pytestmark = pytest.mark.timeout(300)
 
 
+@pytest.mark.shows(engine="horovod", fault="worker", place="local")
+@pytest.mark.shows(engine="torch", fault="worker", by="test-long", place="local")
 @pytest.mark.parametrize("start", ["horovod", pytest.param("torch", marks=pytest.mark.long)], indirect=True)
 def test_a_stopped_agent_is_ended_and_replaced(start: Start, undisturbed: Undisturbed, tmp_path: Path) -> None:
     run = start(

@@ -41,6 +41,7 @@ train(DurableState(model=torch.nn.Linear(1, 1)))
 """
 
 
+@pytest.mark.shows(engine="torch", fault="standstill", place="local")
 def test_a_rank_that_stands_still_is_named_and_replaced_alone(start: Start, undisturbed: Undisturbed) -> None:
     run = start(
         Script("exact.py", holds=(20,)),
@@ -77,6 +78,7 @@ def test_no_collective_ends_while_the_others_wait_for_a_rank_that_is_busy(start:
     assert run.events(EventKind.RANK_FAILED, EventKind.STANDSTILL) == []
 
 
+@pytest.mark.shows(engine=("torchrun", "horovodrun"), fault="standstill", place="local")
 @pytest.mark.long
 @pytest.mark.parametrize(("engine", "script"), [("torchrun", "restarting.py"), ("horovodrun", "restarting_horovod.py")])
 def test_a_script_that_is_restarted_starts_again_where_one_of_its_ranks_stands_still(

@@ -23,6 +23,7 @@ def warnings(run: ScriptedRun) -> list[str]:
     return [event.message for event in run.status().events if event.kind is EventKind.WARNING]
 
 
+@pytest.mark.shows(engine="horovodrun", fault="resize", place="local")
 def test_a_script_goes_on_from_its_own_checkpoint_with_more_ranks(start: Start) -> None:
     run = start(SCRIPT, (1, 2, 3), engine="horovodrun", restart=RestartSpec())
     run.at(4)
@@ -34,6 +35,7 @@ def test_a_script_goes_on_from_its_own_checkpoint_with_more_ranks(start: Start) 
     assert warnings(run) == []
 
 
+@pytest.mark.shows(engine="horovodrun", fault="resize", place="local")
 @pytest.mark.long
 def test_the_example_loses_no_step_of_a_planned_change(start: Start, tmp_path: Path) -> None:
     script = Path(__file__).parents[2] / "dags" / "examples" / "frameworks" / "train_horovod.py"

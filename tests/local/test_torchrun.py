@@ -34,6 +34,7 @@ os._exit(0)
     assert plain.steps() == Counter(range(1, STEPS + 1))
 
 
+@pytest.mark.shows(engine="torchrun", fault=("resize", "notice", "rank"), place="local")
 def test_it_goes_through_sizes_a_notice_and_a_loss(start: Start, tmp_path: Path) -> None:
     plain = sized_noticed_and_lost(tmp_path)
     run = start(plain.script, (1, 2, 3), **SPEC)

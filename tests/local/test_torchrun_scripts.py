@@ -163,6 +163,7 @@ while True:
 """
 
 
+@pytest.mark.shows(engine="torchrun", fault=("notice", "notices"), place="local")
 @pytest.mark.parametrize("noticed", [pytest.param(1, marks=pytest.mark.long), 2], ids=["one worker", "all workers"])
 def test_a_notice_at_the_minimum_lets_the_ranks_save(start: Start, tmp_path: Path, noticed: int) -> None:
     script = Uncooperative(start, tmp_path, SAVES, (2, 2, 2))  # A checkpoint may take longer than the notice leaves.

@@ -21,6 +21,7 @@ pytestmark = pytest.mark.timeout(400)
 SLOW = Script("exact.py", holds=(20, 40), step_seconds=0.1)
 
 
+@pytest.mark.shows(engine="horovod", fault="resize", place="slurm")
 def test_another_size_is_another_number_of_jobs_and_the_same_training(start: Start, undisturbed: Undisturbed) -> None:
     run = start(SLOW, (1, 2, 3))
     run.at(20)
@@ -39,6 +40,7 @@ def test_another_size_is_another_number_of_jobs_and_the_same_training(start: Sta
     undisturbed.assert_same(run)
 
 
+@pytest.mark.shows(engine="horovod", fault="notice", place="slurm")
 def test_a_preempted_job_loses_no_step_and_comes_back(start: Start, undisturbed: Undisturbed) -> None:
     run = start(SLOW, (1, 2, 2), recovery=RecoverySpec(backoff=0.1))
     run.at(20)
@@ -58,6 +60,7 @@ def test_a_preempted_job_loses_no_step_and_comes_back(start: Start, undisturbed:
     undisturbed.assert_same(run)
 
 
+@pytest.mark.shows(engine="horovod", fault="worker", place="slurm")
 def test_a_worker_that_is_killed_is_a_loss_and_another_one_comes(start: Start, undisturbed: Undisturbed) -> None:
     run = start(SLOW, (1, 2, 2), recovery=RecoverySpec(backoff=0.1))
     run.at(20)
@@ -85,6 +88,7 @@ def test_why_a_job_does_not_run_is_said(start: Start) -> None:
     assert run.succeed().phase is Phase.SUCCEEDED
 
 
+@pytest.mark.shows(engine="horovod", fault="launcher", place="slurm")
 def test_a_launcher_that_is_taken_hands_over(start: Start, tmp_path: Path) -> None:
     class Preempted(SlurmRun):
         launchers = "low"

@@ -47,6 +47,7 @@ def assert_same(run: ScriptedRun, weights: list[float]) -> None:
     print(run.script.arguments, sizes_of(run.status()), f"loss {loss:.6f}")
 
 
+@pytest.mark.shows(engine="horovod", framework="tensorflow", fault=("resize", "rank"), place="local")
 @pytest.mark.parametrize("way", WAYS)
 def test_resizes_and_a_killed_rank_change_nothing(
     way: str, start: Start, undisturbed: Callable[[str], list[float]]
@@ -99,6 +100,7 @@ def test_a_new_session_goes_on_from_the_durable_checkpoint(
     assert_same(run, undisturbed("fit"))
 
 
+@pytest.mark.shows(engine="horovod", framework="tensorflow", fault="notice", place="local")
 def test_a_notice_hands_over(start: Start, undisturbed: Callable[[str], list[float]], tmp_path: Path) -> None:
     script = Script("exact.py", ("fit",), holds=(20, 30))
     checkpoint = CheckpointSpec((tmp_path / "checkpoints").as_uri(), every=3600)

@@ -10,6 +10,7 @@ from tests.stock_scripts import HOLDS, RECOVERY, TENSORFLOW, losses_printed, thr
 from tests.tensorflow.conftest import ENVIRONMENT, SCRIPTS
 
 
+@pytest.mark.shows(engine="horovod", framework="tensorflow", fault=("resize", "rank"), place="local")
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize("name", TENSORFLOW)
 def test_trains_through_resizes_and_a_killed_rank(start: Start, name: str) -> None:

@@ -72,6 +72,7 @@ def test_horovods_examples_are_told_of_where_nobody_restarts_them(
     assert sizes_of(script.run.status()) == [2, 0]
 
 
+@pytest.mark.shows(engine="horovodrun", framework="tensorflow", fault="resize", place="local")
 def test_a_script_with_a_checkpoint_goes_on_from_it(train: Callable[..., Steered], tmp_path: Path) -> None:
     """Five steps an epoch with two ranks, four with three."""
     options = ("--", "--distributed", "1", "--epochs", "4", "--checkpoint", str(tmp_path / "weights.h5"))
