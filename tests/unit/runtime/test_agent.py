@@ -26,6 +26,7 @@ from elastic_runtime.protocol.wire import (
     Heartbeat,
     Host,
     Hosts,
+    NamedElsewhere,
     Output,
     RankExited,
     RankStarted,
@@ -91,6 +92,34 @@ def test_says_who_it_is_and_that_it_lives(tls: Path) -> None:
             )
             await desk.until(lambda: len(desk.of(Heartbeat)) >= 3)
             assert all(each.memory_bytes > 1_000_000 for each in desk.of(Heartbeat))
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize(
+    ("engine", "named", "told"),
+    [
+        ("horovod", ["127.0.1.1"], ["127.0.1.1"]),
+        ("horovod", [], [""]),
+        ("horovod", ["fd00::7", "10.0.0.7"], []),
+        ("torch", ["127.0.1.1"], []),
+    ],
+)
+def test_says_where_its_name_leads_elsewhere_if_the_engine_uses_the_name(
+    tls: Path, monkeypatch: pytest.MonkeyPatch, engine: str, named: list[str], told: list[str]
+) -> None:
+    asked: list[None] = []
+    monkeypatch.setattr("elastic_runtime.agent.agent.named_addresses", lambda: asked.append(None) or named)
+
+    async def run() -> None:
+        async with listening(tls, RunSpec("run", "uid", ("true",), engine=engine, warm=False)) as desk:
+            settings = AgentSettings("worker-0", ("127.0.0.1", desk.port), tls, address="10.0.0.7")
+            task = asyncio.create_task(Agent(settings).run())
+            await desk.until(lambda: bool(desk.of(Ready)) and len(asked) == (engine == "horovod"))
+            await desk.until(lambda: len(desk.of(NamedElsewhere)) == len(told))
+            desk.arrivals[0].send(Release("done"))
+            await task
+            assert [each.named for each in desk.of(NamedElsewhere)] == told
 
     asyncio.run(run())
 

@@ -17,6 +17,7 @@ from elastic_runtime.protocol.rank_link import (
     Progress,
     Resumed,
 )
+from elastic_runtime.protocol.wire import Hello
 from elastic_runtime.run.spec import RunSpec
 from elastic_runtime.run.status import Checkpoint, EventKind, Phase, Series, WorkerState, World
 from tests.unit.runtime.run_record.bench import NOON, Clock, kinds, worker
@@ -53,6 +54,16 @@ class TestStanding:
         following.local_rank_read()
         told = [event.kind for event in following.status([], {}, 2).events]
         assert told.count(EventKind.WARNING) == 1
+
+    def test_a_name_that_leads_elsewhere_is_warned_of_once(self, record: RunRecord) -> None:
+        for name in ("worker-0", "worker-1"):
+            record.named_elsewhere(name, Hello(name, "node-7", 1, 1, "eth0", "10.0.0.7"), "127.0.1.1")
+        [told] = record.status([], {}, 2).events
+        assert told.kind is EventKind.WARNING
+        assert told.message.startswith(
+            "worker-0 is on node-7, whose name resolves to 127.0.1.1, not to 10.0.0.7, the address of its ranks. "
+            "Horovod connects to that address, too"
+        )
 
     @pytest.mark.parametrize(
         ("engine", "remedy"),

@@ -32,7 +32,7 @@ from elastic_runtime.engines.registry import find_engine
 from elastic_runtime.errors import ClusterUnavailable, InvalidDocument, InvalidSettings
 from elastic_runtime.net.certificates import LAUNCHER, agent_context
 from elastic_runtime.net.framing import MAX_LINE, decode_line
-from elastic_runtime.net.sockets import end_when_silent
+from elastic_runtime.net.sockets import end_when_silent, named_addresses
 from elastic_runtime.printable import printable
 from elastic_runtime.protocol import rank_link
 from elastic_runtime.protocol.plausible import TOKEN
@@ -46,6 +46,7 @@ from elastic_runtime.protocol.wire import (
     Hosts,
     LetEnd,
     Message,
+    NamedElsewhere,
     Release,
     SaveTraces,
     StartRank,
@@ -57,6 +58,7 @@ from elastic_runtime.protocol.wire import (
     encode,
 )
 from elastic_runtime.retry import Retry, RetryPolicy
+from elastic_runtime.run.join import BY_NAME
 from elastic_runtime.run.rundir import ReclaimNotice
 from elastic_runtime.run.spec import RunSpec
 from elastic_runtime.world import WORLD
@@ -307,9 +309,12 @@ class Agent:
                 self._ahead = None  # Another one is started for ranks after these.
             else:
                 self._ranks.announce()
+            naming = asyncio.create_task(self._compare_name())
             try:
                 return await self._serve(reader, self._ranks)
             finally:
+                naming.cancel()
+                await asyncio.gather(naming, return_exceptions=True)
                 await self._ranks.stop()
         finally:
             self._writer.close()
@@ -358,6 +363,18 @@ class Agent:
         own, token = self._settings, read_token(self._settings.identity)
         node = own.node or os.uname().nodename
         return Hello(own.worker, node, os.getpid(), own.slots, own.interface, own.address, token)
+
+    async def _compare_name(self) -> None:
+        """Tell the launcher if ranks here are reached at one address, and some of Horovod's connections use another.
+
+        Such are pods with hostNetwork, and machines whose /etc/hosts gives their name a loopback address.
+        """
+        own = self._settings.address
+        if self._spec.engine not in BY_NAME or not own or ipaddress.ip_address(own).is_loopback:
+            return
+        named = await asyncio.to_thread(named_addresses)
+        if own not in named:
+            self._send(NamedElsewhere(next(iter(named), "")))
 
     def _send(self, message: AgentMessage) -> None:
         if not self._writer.is_closing():

@@ -52,6 +52,7 @@ from elastic_runtime.protocol.wire import (
     AgentMessage,
     GiveShard,
     Heartbeat,
+    NamedElsewhere,
     Output,
     RankExited,
     RankSaid,
@@ -156,6 +157,9 @@ class AgentReports:
                 self._standstills.runs(_rank_id(process), stopped=stopped)
             case TracesSaved():
                 self._gathering.saved(worker.name, message)
+                return
+            case NamedElsewhere(named):
+                self._record.named_elsewhere(worker.name, connection.hello, named)
                 return
             case ReclaimNotice(source, deadline, punctual):
                 self.will_be_taken(worker, source, deadline, punctual=punctual)

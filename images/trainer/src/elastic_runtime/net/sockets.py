@@ -33,7 +33,13 @@ def end_when_silent(sock: socket.socket, seconds: float) -> None:
 
 def named_address() -> str:
     """Return the first address that this machine's own name resolves to; empty: it does not."""
+    return next(iter(named_addresses()), "")
+
+
+def named_addresses() -> list[str]:
+    """Return all addresses that this machine's own name resolves to. Blocks while a name server is asked."""
     try:
-        return str(socket.getaddrinfo(socket.gethostname(), None, type=socket.SOCK_STREAM)[0][4][0])
+        found = socket.getaddrinfo(socket.gethostname(), None, type=socket.SOCK_STREAM)
     except OSError:
-        return ""
+        return []
+    return [str(address[0]) for *_, address in found]

@@ -41,6 +41,7 @@ from elastic_runtime.protocol.wire import (
     AgentMessage,
     Heartbeat,
     Hello,
+    NamedElsewhere,
     Output,
     RankExited,
     RankSaid,
@@ -100,7 +101,7 @@ def check_hello(hello: Hello, slots: int) -> None:
     _demand(fits, "token", f"{len(hello.token)} characters", "not a token")  # Never the text itself.
 
 
-def check_agent(message: AgentMessage, worker: str, slots: int) -> None:
+def check_agent(message: AgentMessage, worker: str, slots: int) -> None:  # noqa: C901  # one case a message
     """Raises InvalidDocument for what that worker's agent cannot say, or not of that rank.
 
     Args:
@@ -130,6 +131,8 @@ def check_agent(message: AgentMessage, worker: str, slots: int) -> None:
             _demand(len(files) <= TRACES, "files", len(files), f"more than {TRACES}")
             for each in files:
                 _demand(_TRACE.fullmatch(each), "files", each, "not the name of a trace")
+        case NamedElsewhere(named):
+            _demand(not named or is_address(named), "named", named, "not an IP address")
         case ReclaimNotice(source):
             _demand(len(source) <= RANK_ID, "source", source, "too long")
 

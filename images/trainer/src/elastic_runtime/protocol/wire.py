@@ -126,6 +126,14 @@ class TracesSaved:
 
 
 @dataclass(frozen=True, slots=True)
+class NamedElsewhere:
+    """Agent: the name of its machine does not resolve to the address of its ranks."""
+
+    named: str
+    """IP address that it resolves to; empty: to none."""
+
+
+@dataclass(frozen=True, slots=True)
 class Welcome:
     """Launcher: this is the run."""
 
@@ -224,7 +232,17 @@ class Release:
 
 
 AgentMessage = (
-    Hello | Ready | RankStarted | RankExited | RankSaid | RankState | Output | Heartbeat | ReclaimNotice | TracesSaved
+    Hello
+    | Ready
+    | RankStarted
+    | RankExited
+    | RankSaid
+    | RankState
+    | Output
+    | Heartbeat
+    | ReclaimNotice
+    | TracesSaved
+    | NamedElsewhere
 )
 LauncherMessage = (
     Welcome

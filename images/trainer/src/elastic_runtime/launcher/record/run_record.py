@@ -30,7 +30,8 @@ from elastic_runtime.launcher.stops import Stopped, overdue_message, unhandled_m
 from elastic_runtime.launcher.worker_pool import Worker
 from elastic_runtime.printable import printable
 from elastic_runtime.protocol import rank_link
-from elastic_runtime.protocol.wire import Heartbeat
+from elastic_runtime.protocol.wire import Heartbeat, Hello
+from elastic_runtime.run.join import HOW_TO_NAME
 from elastic_runtime.run.spec import RunSpec
 from elastic_runtime.run.status import (
     MAX_EVENTS,
@@ -117,6 +118,7 @@ class RunRecord:
         self._world_began: datetime | None = None
         """When the present world was complete, until it has told of a step."""
         self._told_unhandled = self._cut = False
+        self._named_elsewhere = False
         self._warned = {event.message for event in previous.events} if previous is not None else set()
         self._starts = 0
         self._resumes = previous is not None and previous.phase is Phase.PAUSED
@@ -315,6 +317,13 @@ class RunRecord:
     def trains_unjoined(self) -> None:
         """A rank trains, but is in no world."""
         self._warn_once(UNJOINED.get(self._spec.engine, UNJOINED_ELSEWHERE))
+
+    def named_elsewhere(self, worker: str, hello: Hello, named: str) -> None:
+        """Warn, once a run, that the name of a worker's machine does not resolve to the address of its ranks."""
+        if not self._named_elsewhere:
+            self._named_elsewhere = True
+            problem = f"whose name resolves to {named or 'nothing'}, not to {hello.address}, the address of its ranks"
+            self._warn_once(f"{worker} is on {hello.node}, {problem}. {HOW_TO_NAME}")
 
     def trains_static(self) -> None:
         """The script has no elastic state."""
