@@ -64,6 +64,11 @@ class ScriptedRun(ResizedRun):
     def start(self) -> ScriptedRun:
         """Lay it down, and start its launcher as the local cluster does."""
         self.folder.create(self.spec, owner="test")
+        self.launch()
+        return self
+
+    def launch(self) -> None:
+        """Start the launcher of what is laid down."""
         with self.folder.log.open("ab") as log:
             self._launcher = subprocess.Popen(
                 [sys.executable, "-m", "elastic_runtime.launcher", str(self.folder.path)],
@@ -73,7 +78,6 @@ class ScriptedRun(ResizedRun):
                 env={**os.environ, "PYTHONPATH": os.pathsep.join(self._path)},
                 start_new_session=True,
             )
-        return self
 
     @property
     def launcher(self) -> subprocess.Popen[bytes]:

@@ -26,6 +26,7 @@ from elastic_runtime.run.rundir import LauncherProcess, RunDir
 from elastic_runtime.run.spec import RunSpec
 from elastic_runtime.run.status import Phase, Status
 from elastic_runtime.slurm.jobs import SPEC as SLURM
+from elastic_runtime.spark.jobs import SPEC as SPARK
 
 if TYPE_CHECKING:
     from elastic_runtime.launcher.folder.platform import FolderPlatform
@@ -64,6 +65,10 @@ def _platform(folder: RunDir, spec: RunSpec) -> FolderPlatform:
         from elastic_runtime.slurm.commands import Commands
 
         return SlurmPlatform(folder, spec, Commands())
+    if (folder.path / SPARK).exists():
+        from elastic_runtime.launcher.spark.platform import SparkPlatform
+
+        return SparkPlatform(folder, spec)
     if spec.pool:
         from elastic_runtime.launcher.pool.platform import PoolPlatform
 

@@ -1,0 +1,1 @@
+"""The launcher beside the driver of a Spark application, with tasks as workers."""

@@ -1,0 +1,120 @@
+"""Workers as tasks: sizes, decommissioning, loss, and what Spark says of tasks that do not run."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import pytest
+
+from elastic_runtime.run.spec import RecoverySpec
+from elastic_runtime.run.status import EventKind
+from tests.paced import Script, Undisturbed, sizes_of, until
+from tests.spark.conftest import Start
+from tests.spark_run import SparkRun
+
+pytestmark = pytest.mark.timeout(400)
+
+SLOW = Script("exact.py", holds=(20, 40), step_seconds=0.1)
+
+
+def test_another_size_is_another_number_of_tasks_and_the_same_training(start: Start, undisturbed: Undisturbed) -> None:
+    run = start(SLOW, (1, 2, 3))
+    run.at(20)
+    run.resize(3)
+    run.go(20)
+    run.at(40)
+    run.worlds(2, 3)
+    run.resize(2)
+    run.go(40)
+
+    status = run.succeed()
+
+    assert sizes_of(status)[:3] == [2, 3, 2]
+    assert run.events(EventKind.LOST) == []
+    undisturbed.assert_same(run)
+
+
+@pytest.mark.parametrize("round_", range(int(os.environ.get("ROUNDS", "1"))))
+def test_a_decommissioned_executor_loses_no_step(start: Start, undisturbed: Undisturbed, round_: int) -> None:  # noqa: ARG001
+    run = start(SLOW, (1, 2, 2), recovery=RecoverySpec(backoff=0.1))
+    run.at(20)
+    taken = run.worker(1).name
+    with run.decommissioned(taken):
+        run.until_status(lambda _: run.events(EventKind.NOTICE), "the notice")
+        run.go(20)
+        run.until_status(lambda _: run.events(EventKind.LEFT), "it has left")
+        run.go(40)
+
+        status = run.succeed()
+
+    assert run.events(EventKind.LEFT)[0] == f"left {taken}"
+    assert run.events(EventKind.LOST) == []
+    assert sizes_of(status)[:2] == [2, 1]
+    undisturbed.assert_same(run)
+
+
+def test_a_worker_that_is_killed_is_a_loss_and_another_one_comes(start: Start, undisturbed: Undisturbed) -> None:
+    run = start(SLOW, (1, 2, 2), recovery=RecoverySpec(backoff=0.1))
+    run.at(20)
+    lost = run.worker(1).name
+    os.kill(run.agent_pid(lost), signal.SIGKILL)
+    run.until_status(lambda _: run.events(EventKind.LOST), "the loss")
+    run.go(20)
+    run.until_status(lambda status: any(each.name == "worker-2" for each in status.workers), "another worker")
+    run.go(40)
+
+    run.succeed()
+
+    assert run.events(EventKind.LOST) == [f"lost {lost}"]
+    undisturbed.assert_same(run)
+
+
+def test_an_executor_that_is_killed_is_a_loss_and_its_task_does_not_come_again(
+    start: Start, undisturbed: Undisturbed
+) -> None:
+    run = start(SLOW, (1, 2, 2), recovery=RecoverySpec(backoff=0.1))
+    run.at(20)
+    lost = run.worker(1).name
+    run.node_of(lost).executor.kill()
+    run.until_status(lambda _: run.events(EventKind.LOST), "the loss")
+    run.go(20)
+    run.until_status(lambda status: any(each.name == "worker-2" for each in status.workers), "another worker")
+    run.go(40)
+
+    run.succeed()
+
+    assert run.events(EventKind.LOST) == [f"lost {lost}"]
+    undisturbed.assert_same(run)
+
+
+def test_a_driver_that_is_killed_takes_its_workers_and_another_one_comes(start: Start, undisturbed: Undisturbed) -> None:
+    run = start(SLOW, (1, 2, 2), recovery=RecoverySpec(backoff=0.1))
+    run.at(20)
+    os.kill(run.driver_pid(), signal.SIGKILL)
+    run.until_status(lambda _: len(run.events(EventKind.LOST)) == 2, "both are lost")
+    run.go_on()
+
+    run.succeed()
+
+    undisturbed.assert_same(run)
+
+
+def test_why_a_task_does_not_run_is_said(start: Start) -> None:
+    run = start(SLOW, (1, 1, 6))
+    run.at(20)
+    run.resize(6)
+    told = "its cluster has no free executor with 4 CPUs"
+    run.until_status(lambda status: any(told in event.message for event in status.events), "the reason")
+    run.resize(1)
+    run.succeed()
+
+
+def test_a_launcher_that_is_killed_leaves_nothing(start: Start) -> None:
+    run: SparkRun = start(SLOW, (1, 2, 2))
+    run.at(20)
+
+    run.launcher.kill()
+
+    until(run.is_over, "the launcher is gone")
+    run.assert_no_process(60.0)

@@ -1,0 +1,140 @@
+"""A Spark cluster on this machine: ``tools/spark with -- COMMAND`` runs a command that finds it by ``SPARK_LAB``.
+
+A standalone master and four workers of the pyspark in ``.venv-spark``, with Debian's Java, all on loopback, in a folder
+that is removed in the end. ``SPARK_LAB`` is a JSON text: the master's URL, the interpreter with pyspark, the pages'
+port and the number of workers. SIGPWR to a worker decommissions it, as ``decommission-worker.sh`` does. One that ends is
+started again.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from threading import Event
+
+from slurm_lab import free_ports
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+PYTHON = REPOSITORY / ".venv-spark" / "bin" / "python"
+JAVA = "openjdk-17-jre-headless"
+NODES, CPUS = 4, 4
+UNAVAILABLE = 3
+"""Exit status where there can be no lab; as that of tools/cluster."""
+_READY = 90.0
+
+
+def main(arguments: list[str]) -> int:
+    """Return the command's exit status, or :data:`UNAVAILABLE`."""
+    if arguments[:2] != ["with", "--"] or len(arguments) < 3:
+        sys.exit("usage: spark with -- COMMAND...")
+    if not PYTHON.exists():
+        print("LEFT OUT: no Spark here: make setup-spark", file=sys.stderr)
+        return UNAVAILABLE
+    if not shutil.which("java"):
+        if os.geteuid() != 0 or not shutil.which("apt-get"):
+            print(f"LEFT OUT: no Java here: install {JAVA}, as root on Debian", file=sys.stderr)
+            return UNAVAILABLE
+        install = ["apt-get", "install", "-yq", "--no-install-recommends", JAVA]
+        subprocess.run(install, check=True, env={**os.environ, "DEBIAN_FRONTEND": "noninteractive"})
+    signal.signal(signal.SIGTERM, _interrupted)
+    with lab() as found:
+        return subprocess.run(arguments[2:], check=False, env={**os.environ, "SPARK_LAB": json.dumps(found)}).returncode
+
+
+@contextmanager
+def lab() -> Iterator[dict[str, object]]:
+    """Start it. Yields what ``SPARK_LAB`` holds; nothing of it is left afterwards."""
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="spark-", ignore_cleanup_errors=True)))
+        home = subprocess.run(
+            [PYTHON, "-c", "import pyspark, os; print(os.path.dirname(pyspark.__file__))"],
+            check=True, capture_output=True, text=True,
+        ).stdout.strip()  # fmt: skip
+        port, page, *pages = free_ports(2 + NODES)
+        master = f"spark://127.0.0.1:{port}"
+        options = "-Dspark.decommission.enabled=true -Dspark.worker.cleanup.enabled=false"
+        environment = {
+            **{name: value for name, value in os.environ.items() if not name.startswith(("SPARK", "PYSPARK"))},
+            "SPARK_HOME": home,
+            "SPARK_LOCAL_IP": "127.0.0.1",
+            "SPARK_MASTER_OPTS": options,
+            "SPARK_WORKER_OPTS": options,
+            "SPARK_DAEMON_MEMORY": "256m",
+        }
+
+        def start(name: str, program: str, *arguments: str) -> subprocess.Popen[bytes]:
+            command = [f"{home}/bin/spark-class", f"org.apache.spark.deploy.{program}", *arguments]
+            with (folder / f"{name}.log").open("ab") as log:
+                process = subprocess.Popen(command, env=environment, stdout=log, stderr=log, start_new_session=True)
+            stack.callback(_end, process)
+            return process
+
+        start("master", "master.Master", "--host", "127.0.0.1", "--port", str(port), "--webui-port", str(page))
+        _until(lambda: _alive(page) == 0, "the master answers", folder)
+
+        def keep(number: int) -> None:
+            name = f"n{number}"
+            while not over.is_set():
+                start(
+                    name, "worker.Worker", "--host", "127.0.0.1", "--webui-port", str(pages[number]),
+                    "--cores", str(CPUS), "--memory", "4g", "--work-dir", str(folder / name), master,
+                ).wait()  # fmt: skip
+
+        over = Event()
+        with ThreadPoolExecutor(NODES) as pool:
+            for number in range(NODES):
+                pool.submit(keep, number)
+            try:
+                _until(lambda: _alive(page) == NODES, "all workers are there", folder)
+                yield {"master": master, "python": str(PYTHON), "page": page, "nodes": NODES}
+            finally:
+                over.set()
+                stack.close()
+
+
+def _alive(page: int) -> int:
+    """Workers that are alive; -1 while the master does not answer."""
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{page}/json/", timeout=5) as answer:
+            return len(re.findall('"state" : "ALIVE"', answer.read().decode()))
+    except OSError:
+        return -1
+
+
+def _interrupted(number: int, _frame: object) -> None:
+    sys.exit(128 + number)
+
+
+def _until(holds: Callable[[], bool], what: str, folder: Path) -> None:
+    end = time.monotonic() + _READY
+    while not holds():
+        if time.monotonic() > end:
+            logs = "\n".join(path.read_text(errors="replace")[-2000:] for path in sorted(folder.glob("*.log")))
+            raise RuntimeError(f"it has not come to this in {_READY:.0f} s: {what}\n{logs}")
+        time.sleep(0.1)
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """A worker ends its executors with itself."""
+    process.terminate()
+    try:
+        process.wait(15)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
