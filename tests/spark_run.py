@@ -51,7 +51,9 @@ class SparkRun(ScriptedRun):
     def start(self) -> SparkRun:
         found = lab()
         exported = ("PYTHONPATH",)
-        self.spark = SparkSpec(found["master"], sys.executable, found["python"], self.cpus, grace=GRACE, exported=exported)
+        self.spark = SparkSpec(
+            found["master"], sys.executable, found["python"], self.cpus, grace=GRACE, exported=exported
+        )
         self.folder.create(self.spec, owner="test")
         (self.folder.path / SPEC).write_text(to_json(self.spark))
         self.launch()
@@ -59,7 +61,9 @@ class SparkRun(ScriptedRun):
 
     def driver_pid(self) -> int:
         """Process id of the driver."""
-        return next(each.pid for each in psutil.Process(self.launcher.pid).children() if "driver.py" in each.cmdline()[1])
+        return next(
+            each.pid for each in psutil.Process(self.launcher.pid).children() if "driver.py" in each.cmdline()[1]
+        )
 
     def node_of(self, worker: str) -> Node:
         """Where that worker is."""

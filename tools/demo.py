@@ -37,7 +37,7 @@ from demo_kit.airflow_stack import AirflowStack, StackFailed  # noqa: E402
 from demo_kit.digits_run import DAG_IDS, FINAL, DigitsRun, local_trainings, stack_settings  # noqa: E402
 from demo_kit.look_back import LookBack, Phase, problems  # noqa: E402
 from demo_kit.progress import ProgressLine  # noqa: E402
-from demo_kit.trainings import SlurmTrainings, Trainings  # noqa: E402
+from demo_kit.trainings import SlurmTrainings, SparkTrainings, Trainings  # noqa: E402
 from elastic_training.report import render_report  # noqa: E402
 
 BUILD = REPOSITORY / "build"
@@ -123,6 +123,9 @@ def _trainings(arguments: argparse.Namespace, progress: ProgressLine) -> Iterato
     if arguments.cluster == "slurm":
         yield SlurmTrainings(BUILD / "demo" / "training", arguments.trainer_python)
         return
+    if arguments.cluster == "spark":
+        yield SparkTrainings(BUILD / "demo" / "training", arguments.trainer_python)
+        return
     from demo_kit.kubernetes_trainings import prepared, prepared_elsewhere
 
     progress.show("the cluster is prepared: image, namespace, rights, the claim for the data")
@@ -178,7 +181,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--trainer-python", type=Path, default=Path(trainer), help="default: %(default)s")
     parser.add_argument(
         "--cluster",
-        choices=("local", "kubernetes", "slurm"),
+        choices=("local", "kubernetes", "slurm", "spark"),
         default="local",
         help="where the workers run; default: %(default)s",
     )

@@ -9,10 +9,11 @@
 ``.venv-torchft``         torch and TorchFT, a peer of the benchmarks: the same
 ``.venv-site``            Sphinx for the documentation's site, twine: the same
 ``.venv-manifests``       what checks the manifests of runs: the same
+``.venv-spark``           pyspark, for the tests in Spark: the same
 ========================  ======================================================================
 
 ``python tools/environments.py [FAMILY]``: ``torch`` (the default), ``tensorflow``, ``both``, ``frameworks`` or
-``scripts``, or instead ``torchft``, ``site`` or ``manifests``; ``.venv`` each time.
+``scripts``, or instead ``torchft``, ``site``, ``manifests`` or ``spark``; ``.venv`` each time.
 
 Does nothing, quickly, when an environment is already as its requirements say. Only the standard library is used here:
 this runs before anything is installed. Called by ``tools/setup``, which finds the interpreter.
@@ -66,7 +67,7 @@ TRAINERS = {
     "scripts": Trainer(ROOT / ".venv-scripts", LOCKS / "trainer-scripts.txt", ("torch",)),
 }
 """By family."""
-TOOLS = {"torchft": "TorchFT", "site": "Sphinx, twine", "manifests": "kubernetes-validate, checkov"}
+TOOLS = {"torchft": "TorchFT", "site": "Sphinx, twine", "manifests": "kubernetes-validate, checkov", "spark": "pyspark"}
 """Of the environments ``.venv-NAME`` that have nothing but the lock of that name, and TorchFT its torch."""
 
 

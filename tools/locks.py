@@ -141,6 +141,7 @@ LOCKS = (
     ),
     Lock("requirements/site.txt", ("requirements/site.in",)),
     Lock("requirements/manifests.txt", ("requirements/manifests.in",)),
+    Lock("requirements/spark.txt", ("requirements/spark.in",)),
 )
 
 

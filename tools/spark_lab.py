@@ -2,8 +2,8 @@
 
 A standalone master and four workers of the pyspark in ``.venv-spark``, with Debian's Java, all on loopback, in a folder
 that is removed in the end. ``SPARK_LAB`` is a JSON text: the master's URL, the interpreter with pyspark, the pages'
-port and the number of workers. SIGPWR to a worker decommissions it, as ``decommission-worker.sh`` does. One that ends is
-started again.
+port and the number of workers. SIGPWR to a worker decommissions it, as ``decommission-worker.sh`` does. One that ends
+is started again.
 """
 
 from __future__ import annotations
@@ -50,7 +50,12 @@ def main(arguments: list[str]) -> int:
         subprocess.run(install, check=True, env={**os.environ, "DEBIAN_FRONTEND": "noninteractive"})
     signal.signal(signal.SIGTERM, _interrupted)
     with lab() as found:
-        return subprocess.run(arguments[2:], check=False, env={**os.environ, "SPARK_LAB": json.dumps(found)}).returncode
+        return subprocess.run(arguments[2:], check=False, env=_environment(found)).returncode
+
+
+def _environment(found: dict[str, object]) -> dict[str, str]:
+    """Return the environment of a command, whose drivers read our settings."""
+    return {**os.environ, "SPARK_LAB": json.dumps(found), "SPARK_CONF_DIR": str(found["settings"])}
 
 
 @contextmanager
@@ -62,9 +67,14 @@ def lab() -> Iterator[dict[str, object]]:
             [PYTHON, "-c", "import pyspark, os; print(os.path.dirname(pyspark.__file__))"],
             check=True, capture_output=True, text=True,
         ).stdout.strip()  # fmt: skip
+        (folder / "spark-defaults.conf").write_text(
+            f"spark.driver.extraJavaOptions {frugal}\nspark.executor.extraJavaOptions {frugal}\n"
+        )
         port, page, *pages = free_ports(2 + NODES)
         master = f"spark://127.0.0.1:{port}"
-        options = "-Dspark.decommission.enabled=true -Dspark.worker.cleanup.enabled=false"
+        # A JVM that lives for a minute gains nothing from a second compiler and threads of a collector.
+        frugal = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto"
+        options = f"{frugal} -Dspark.decommission.enabled=true -Dspark.worker.cleanup.enabled=false"
         environment = {
             **{name: value for name, value in os.environ.items() if not name.startswith(("SPARK", "PYSPARK"))},
             "SPARK_HOME": home,
@@ -98,7 +108,7 @@ def lab() -> Iterator[dict[str, object]]:
                 pool.submit(keep, number)
             try:
                 _until(lambda: _alive(page) == NODES, "all workers are there", folder)
-                yield {"master": master, "python": str(PYTHON), "page": page, "nodes": NODES}
+                yield {"master": master, "settings": str(folder), "python": str(PYTHON), "page": page, "nodes": NODES}
             finally:
                 over.set()
                 stack.close()

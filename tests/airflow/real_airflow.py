@@ -15,7 +15,7 @@ from demo_kit import processes
 from demo_kit.airflow_api import AirflowApi
 from demo_kit.airflow_stack import COMPONENTS, AirflowStack
 from demo_kit.digits_run import DAG_IDS, DigitsRun, local_trainings, stack_settings
-from demo_kit.trainings import SlurmTrainings, Trainings
+from demo_kit.trainings import SlurmTrainings, SparkTrainings, Trainings
 from tests.airflow.postgres import postgres
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -51,9 +51,11 @@ class Airflow:
 
 
 def trainings_of(home: Path) -> Trainings:
-    """On this machine, or as jobs of the Slurm on it."""
+    """On this machine, or in the Slurm or Spark on it."""
     if os.environ.get("ELASTIC_TRAINING_TEST_PLACE") == "slurm":
         return SlurmTrainings(home / "training", Path(TRAINER))
+    if os.environ.get("ELASTIC_TRAINING_TEST_PLACE") == "spark":
+        return SparkTrainings(home / "training", Path(TRAINER))
     return local_trainings(Path(TRAINER), home)
 
 

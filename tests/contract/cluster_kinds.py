@@ -22,14 +22,16 @@ from elastic_runtime.run.rundir import RunDir
 from elastic_runtime.run.runobjects import Part
 from elastic_runtime.run.spec import RunSpec, Timing, WorkersSpec
 from elastic_runtime.slurm.jobs import SlurmSpec
+from elastic_runtime.spark.jobs import SparkSpec
 from elastic_training.clusters.cluster import Cluster
 from elastic_training.clusters.fake import FakeCluster
 from elastic_training.clusters.kubernetes import connection
 from elastic_training.clusters.kubernetes.place import KubernetesCluster
 from elastic_training.clusters.local import TIMES, LocalCluster
-from elastic_training.clusters.location import SlurmName
+from elastic_training.clusters.location import SlurmName, SparkName
 from elastic_training.clusters.pool import PoolCluster
 from elastic_training.clusters.slurm import SlurmCluster
+from elastic_training.clusters.spark import SparkCluster
 from elastic_training.clusters.types import RunRef
 from elastic_training.concurrency.bridge import run
 from tests import paced
@@ -172,6 +174,17 @@ class SlurmKind(LocalKind):
             python, options=("--partition=low", "--cpus-per-task=1"), launcher_options=("--partition=high",)
         )
         self.cluster = SlurmCluster(SlurmName(str(folder / "runs")), spec)
+
+
+class SparkKind(LocalKind):
+    """Workers as tasks of a real Spark: see ``tools/spark``."""
+
+    def __init__(self, folder: Path, python: str) -> None:
+        super().__init__(folder, python)
+        found = json.loads(os.environ["SPARK_LAB"])
+        spec = SparkSpec(found["master"], python, found["python"])
+        times = replace(TIMES, delete=60.0, delete_order=30.0)
+        self.cluster = SparkCluster(SparkName(found["master"], str(folder / "runs")), spec, times, poll=0.05)
 
 
 class KubernetesKind(Kind):

@@ -18,6 +18,7 @@ from tests.contract.cluster_kinds import (
     LocalKind,
     PoolKind,
     SlurmKind,
+    SparkKind,
     SqliteKind,
     trainer_python,
 )
@@ -72,6 +73,8 @@ def _make(name: str, folder: Path, namespace: Namespace | None, pool_root: Path)
             return SqliteKind(folder, trainer_python())
         case "slurm":
             return SlurmKind(folder, trainer_python())
+        case "spark":
+            return SparkKind(folder, trainer_python())
         case "kubernetes":
             assert namespace
             return KubernetesKind(namespace)

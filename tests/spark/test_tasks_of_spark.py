@@ -36,7 +36,7 @@ def test_another_size_is_another_number_of_tasks_and_the_same_training(start: St
 
 
 @pytest.mark.parametrize("round_", range(int(os.environ.get("ROUNDS", "1"))))
-def test_a_decommissioned_executor_loses_no_step(start: Start, undisturbed: Undisturbed, round_: int) -> None:  # noqa: ARG001
+def test_a_decommissioned_executor_loses_no_step(start: Start, undisturbed: Undisturbed, round_: int) -> None:
     run = start(SLOW, (1, 2, 2), recovery=RecoverySpec(backoff=0.1))
     run.at(20)
     taken = run.worker(1).name
@@ -88,7 +88,9 @@ def test_an_executor_that_is_killed_is_a_loss_and_its_task_does_not_come_again(
     undisturbed.assert_same(run)
 
 
-def test_a_driver_that_is_killed_takes_its_workers_and_another_one_comes(start: Start, undisturbed: Undisturbed) -> None:
+def test_a_driver_that_is_killed_takes_its_workers_and_another_one_comes(
+    start: Start, undisturbed: Undisturbed
+) -> None:
     run = start(SLOW, (1, 2, 2), recovery=RecoverySpec(backoff=0.1))
     run.at(20)
     os.kill(run.driver_pid(), signal.SIGKILL)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -91,3 +93,22 @@ class SlurmTrainings(LocalTrainings):
     @override
     def params(self) -> Mapping[str, object]:
         return {"cluster": f"slurm:{self.root}"}
+
+
+@dataclass(frozen=True, slots=True)
+class SparkTrainings(LocalTrainings):
+    """Tasks of the Spark of ``SPARK_LAB``, by a connection."""
+
+    @property
+    @override
+    def environment(self) -> Mapping[str, str]:
+        lab = json.loads(os.environ["SPARK_LAB"])
+        extra = {"place": "spark", "master": lab["master"], "folder": str(self.root), "pyspark": lab["python"]}
+        connection = json.dumps({"conn_type": "elastic_training", "extra": extra})
+        # The form of super() without arguments does not know a class that slots have made anew.
+        return {**super(SparkTrainings, self).environment, "AIRFLOW_CONN_SPARK_LAB": connection}
+
+    @property
+    @override
+    def params(self) -> Mapping[str, object]:
+        return {"cluster": "spark:spark_lab"}

@@ -85,7 +85,10 @@ class TestPlacesOfOtherPackages:
             assert get_cluster("sqlite") is fake
 
     def test_the_remedy_names_it(self) -> None:
-        with pytest.raises(InvalidSettings, match="'slurm:/FOLDER', 'sqlite', the id of an Airflow connection"):
+        with pytest.raises(
+            InvalidSettings,
+            match="'slurm:/FOLDER', 'spark://HOST:PORT/FOLDER', 'sqlite', the id of an Airflow connection",
+        ):
             check_cluster("two words")
 
     @pytest.mark.parametrize("target", ["no_such_module:open_cluster", "sqlite_place:nothing", "builtins:repr"])

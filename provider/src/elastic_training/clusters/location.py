@@ -16,7 +16,7 @@ from elastic_runtime.errors import InvalidSettings
 from elastic_training.kubernetes_syntax import dns_label, image
 
 CONNECTION_TYPE = "elastic_training"
-LOCAL, KUBERNETES, SLURM = "local", "kubernetes", "slurm"
+LOCAL, KUBERNETES, SLURM, SPARK = "local", "kubernetes", "slurm", "spark"
 DEFAULT_KUBERNETES = "kubernetes_default"
 CONNECTION_ID = re.compile(r"[\w#!()\-.:]+")
 """Pattern of a connection's id in Airflow, without slashes."""
@@ -29,8 +29,10 @@ _FIELDS = (
     "checkpoint_uri",
     "checkpoint_conn_id",
     "folder",
+    "master",
     "ssh_conn_id",
     "python",
+    "pyspark",
 )
 
 
@@ -54,13 +56,33 @@ class SlurmName:
 
 
 @dataclass(frozen=True, slots=True)
+class SparkName:
+    """A place in Spark: ``spark://HOST:PORT/FOLDER``, as a master's URL with a folder; several masters by commas."""
+
+    master: str
+    """URL of the master."""
+    folder: str
+    """Absolute path, the same on all nodes and on Airflow's machines."""
+
+    @classmethod
+    def parse(cls, name: str) -> SparkName | None:
+        """Read a cluster's name. None: it is no such place, or one that a connection describes."""
+        host = r"(?:[A-Za-z0-9][\w.-]{0,252}|\[[0-9A-Fa-f:.]{2,45}\]):[0-9]{1,5}"
+        found = re.fullmatch(rf"({SPARK}://{host}(?:,{host}){{0,9}})(/[^\0\n]*)", name)
+        return cls(found[1], str(Path(found[2]))) if found else None
+
+    def __str__(self) -> str:
+        return f"{self.master}{self.folder}"
+
+
+@dataclass(frozen=True, slots=True)
 class Location:
     """Place of trainings and their defaults, as a connection describes them."""
 
     connection: str
     """Its id; empty: it has none yet."""
     place: str = KUBERNETES
-    """``kubernetes``, ``local`` or ``slurm``."""
+    """``kubernetes``, ``local``, ``slurm`` or ``spark``."""
     kubernetes: str = DEFAULT_KUBERNETES
     """Id of a connection of type kubernetes."""
     namespace: str | None = None
@@ -75,14 +97,18 @@ class Location:
     """Id of the connection with the credentials for it."""
     slurm: SlurmName | None = None
     """If the place is Slurm."""
+    spark: SparkName | None = None
+    """If the place is Spark."""
     python: str | None = None
-    """Interpreter of launchers and workers in Slurm, where a task names none."""
+    """Interpreter of launchers and workers in Slurm and Spark, where a task names none."""
+    pyspark: str | None = None
+    """Interpreter with pyspark in Spark, where a task names none. None: ``python``."""
 
     @property
     def cluster(self) -> str:
-        """The place's own name: ``local``, ``CONNECTION``, ``CONNECTION/NAMESPACE`` or that of a :class:`SlurmName`."""
-        if self.slurm:
-            return str(self.slurm)
+        """The place's own name: ``local``, ``CONNECTION``, ``CONNECTION/NAMESPACE`` or that of Slurm or Spark."""
+        if named := self.slurm or self.spark:
+            return str(named)
         if self.place == LOCAL:
             return LOCAL
         return f"{self.kubernetes}/{self.namespace}" if self.namespace else self.kubernetes
@@ -107,14 +133,14 @@ def read_location(connection: str, extra: Mapping[str, Any], namespace: str | No
         if value.strip():
             said[name] = value.strip()
     place = said.get("place", KUBERNETES)
-    if place not in (KUBERNETES, LOCAL, SLURM):
-        remedy = f"Write {KUBERNETES!r}, {LOCAL!r} or {SLURM!r}"
+    if place not in (KUBERNETES, LOCAL, SLURM, SPARK):
+        remedy = f"Write {KUBERNETES!r}, {LOCAL!r}, {SLURM!r} or {SPARK!r}"
         raise _wrong(connection, "place", f"{place!r} is not a place", remedy)
     if place != KUBERNETES and (namespace or "namespace" in said):  # Of a run that is meant for pods, perhaps.
         raise _wrong(
             connection,
             "namespace",
-            "this machine has none" if place == LOCAL else "Slurm has none",
+            "this machine has none" if place == LOCAL else f"{place.capitalize()} has none",
             f"Leave it empty, or set place to {KUBERNETES}",
         )
     if namespace is None and "namespace" in said:
@@ -132,7 +158,9 @@ def read_location(connection: str, extra: Mapping[str, Any], namespace: str | No
         checkpoint_uri=said.get("checkpoint_uri"),
         checkpoint_conn_id=said.get("checkpoint_conn_id"),
         slurm=_slurm(connection, said) if place == SLURM else None,
+        spark=_spark(connection, said) if place == SPARK else None,
         python=said.get("python"),
+        pyspark=said.get("pyspark"),
     )
 
 
@@ -142,6 +170,15 @@ def _slurm(connection: str, said: Mapping[str, str]) -> SlurmName:
         problem = f"{str(name)[:200]!r} is not a folder of a cluster"
         remedy = "Write an absolute path in folder, and the id of a connection of type ssh, or nothing, in ssh_conn_id"
         raise _wrong(connection, "folder", problem, remedy)
+    return read
+
+
+def _spark(connection: str, said: Mapping[str, str]) -> SparkName:
+    name = SparkName(said.get("master", ""), said.get("folder", ""))
+    if (read := SparkName.parse(str(name))) is None:
+        problem = f"{str(name)[:200]!r} is not a master and a folder"
+        remedy = 'Write "spark://HOST:7077" in master, and an absolute path in folder'
+        raise _wrong(connection, "master", problem, remedy)
     return read
 
 

@@ -14,9 +14,10 @@ from elastic_training.clusters.kubernetes.access import ask_once
 from elastic_training.clusters.kubernetes.rights import Right, missing
 from elastic_training.clusters.local import ROOT
 from elastic_training.clusters.local_python import ALWAYS, FRAMEWORKS, HOROVOD, NEEDED, modules_of
-from elastic_training.clusters.location import KUBERNETES, LOCAL, Location, SlurmName
+from elastic_training.clusters.location import KUBERNETES, LOCAL, Location, SlurmName, SparkName
 from elastic_training.clusters.registry import local_settings
 from elastic_training.clusters.slurm import queue_over
+from elastic_training.clusters.spark import check_driver
 from elastic_training.concurrency.daemons import in_daemon
 from elastic_training.operators.checks import check_checkpoint_uri
 from elastic_training.settings.store_credentials import store_credentials
@@ -37,6 +38,8 @@ async def check(location: Location) -> tuple[bool, str]:
                 await _check_local(found)
             elif location.slurm is not None:
                 await in_daemon(_check_slurm, location.slurm, found)
+            elif location.spark is not None:
+                await in_daemon(_check_spark, location.spark, location.pyspark or location.python, found)
             else:
                 await _check_kubernetes(location, found)
             await _check_checkpoints(location, found)
@@ -100,6 +103,13 @@ def _check_slurm(name: SlurmName, found: list[str]) -> None:
     private_folder(Path(name.folder), "cluster")
     jobs = queue_over(name.ssh).commands.jobs()
     found.append(f"folder {name.folder} is there and this user's alone; Slurm answers, with {len(jobs)} jobs of runs")
+
+
+def _check_spark(name: SparkName, python: str | None, found: list[str]) -> None:
+    private_folder(Path(name.folder), "cluster")
+    driver = python or local_settings()[1]
+    check_driver(name.master, driver)
+    found.append(f"folder {name.folder} is there and this user's alone; {driver} has pyspark; the master answers")
 
 
 def _check_root(root: Path) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from elastic_training.clusters.location import DEFAULT_KUBERNETES, KUBERNETES, LOCAL, SLURM
+from elastic_training.clusters.location import DEFAULT_KUBERNETES, KUBERNETES, LOCAL, SLURM, SPARK
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,9 +27,9 @@ FIELDS = (
     FormField(
         "place",
         "Place",
-        "Where trainings run: kubernetes (the default), local or slurm.",
+        "Where trainings run: kubernetes (the default), local, slurm or spark.",
         KUBERNETES,
-        (KUBERNETES, LOCAL, SLURM),
+        (KUBERNETES, LOCAL, SLURM, SPARK),
     ),
     FormField(
         "kubernetes_conn_id",
@@ -54,10 +54,11 @@ FIELDS = (
     ),
     FormField(
         "folder",
-        "Folder (Slurm)",
+        "Folder (Slurm, Spark)",
         "Of the runs, on a file system that Airflow and all nodes see; its user's alone.",
         "/shared/elastic",
     ),
+    FormField("master", "Master (Spark)", "URL of the cluster's master.", "spark://master:7077"),
     FormField(
         "ssh_conn_id",
         "SSH connection (Slurm)",
@@ -66,9 +67,15 @@ FIELDS = (
     ),
     FormField(
         "python",
-        "Python (Slurm)",
+        "Python (Slurm, Spark)",
         "Interpreter with elastic-runtime on the nodes, where a task names none.",
         "/shared/venv/bin/python",
+    ),
+    FormField(
+        "pyspark",
+        "Python with pyspark (Spark)",
+        "Interpreter with pyspark in the cluster's version, here and on the nodes; empty: the one above.",
+        "/shared/spark/bin/python",
     ),
 )
 HIDDEN = ("host", "schema", "login", "password", "port", "extra")

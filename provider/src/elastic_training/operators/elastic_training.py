@@ -54,6 +54,7 @@ from elastic_training.settings.pods import Pods
 from elastic_training.settings.recovery import Checkpoints, Recovery
 from elastic_training.settings.size_plan import SizePlan
 from elastic_training.settings.slurm import Slurm
+from elastic_training.settings.spark import Spark
 from elastic_training.settings.templating import RendersSettings, as_environment
 from elastic_training.settings.values import parse_bool, whole_number
 from elastic_training.settings.workers import Workers
@@ -101,11 +102,13 @@ class ElasticTrainingOperator(StartsRuns, EndsRuns, TrainingArguments, RendersSe
         deadline: When the training shall be done, and what it may cost; not with a ``size_plan``. Templated.
         cluster: Place of the workers. ``"local"``: processes on this machine. ``"CONNECTION"`` or
             ``"CONNECTION/NAMESPACE"``: an Airflow connection of type elastic_training or kubernetes.
-            ``"slurm:/FOLDER"``: jobs of Slurm. Other packages can add places. Templated.
+            ``"slurm:/FOLDER"``: jobs of Slurm;
+            ``"spark://HOST:PORT/FOLDER"``: tasks of Spark. Other packages can add places. Templated.
         kubernetes_conn_id: The same as ``cluster="CONNECTION"``, under KubernetesPodOperator's name for it.
         image: Image of launcher and workers, for pods. None: the connection's. Templated.
         pods: All other settings of pods; also as a mapping. Templated.
         slurm: How jobs are submitted, with ``cluster="slurm:…"``; also as a mapping. Templated.
+        spark: How workers are had, with ``cluster="spark:…"``; also as a mapping. Templated.
         environment: Extra variables of every rank: strings, numbers and paths. ``None``, lists and mappings are
             refused. Airflow's own variables (``AIRFLOW…``) never reach the workers. Templated.
         scripts: Files and folders of the DAG's folder that are shipped to the workers: ``["train.py", "lib/"]``. They
@@ -163,6 +166,7 @@ class ElasticTrainingOperator(StartsRuns, EndsRuns, TrainingArguments, RendersSe
         "image",
         "pods",
         "slurm",
+        "spark",
         "environment",
         "scripts",
         "observe",
@@ -177,7 +181,7 @@ class ElasticTrainingOperator(StartsRuns, EndsRuns, TrainingArguments, RendersSe
         "command": "bash",
         **dict.fromkeys(
             (
-                *("workers", "checkpoints", "recovery", "size_plan", "deadline", "pods", "slurm"),
+                *("workers", "checkpoints", "recovery", "size_plan", "deadline", "pods", "slurm", "spark"),
                 *("environment", "scripts", "observe", "jupyter"),
             ),
             "json",
@@ -206,6 +210,7 @@ class ElasticTrainingOperator(StartsRuns, EndsRuns, TrainingArguments, RendersSe
         image: str | Any | None = None,
         pods: Pods | Mapping[str, Any] | None = None,
         slurm: Slurm | Mapping[str, Any] | Any | None = None,
+        spark: Spark | Mapping[str, Any] | Any | None = None,
         environment: Mapping[str, Any] | Any | None = None,
         scripts: Sequence[Any] | Any | None = None,
         observe: Observe | Mapping[str, Any] | Any | None = None,
@@ -243,7 +248,7 @@ class ElasticTrainingOperator(StartsRuns, EndsRuns, TrainingArguments, RendersSe
         self.size_plan, self.deadline = size_plan, deadline
         self.cluster = cluster
         self.image = image
-        self.pods, self.slurm = pods, slurm
+        self.pods, self.slurm, self.spark = pods, slurm, spark
         self.environment = environment
         self.scripts = scripts
         self.observe = observe

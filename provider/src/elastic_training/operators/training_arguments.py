@@ -19,9 +19,10 @@ from elastic_runtime.run.pool import PoolSpec
 from elastic_runtime.run.shipment import pack
 from elastic_runtime.run.spec import RunSpec, check_hostfile, check_join, check_one_of, has_fixed_size
 from elastic_runtime.slurm.jobs import SlurmSpec
+from elastic_runtime.spark.jobs import SparkSpec
 from elastic_training.airflow.versions import folder_of
 from elastic_training.clusters.cluster import Cluster
-from elastic_training.clusters.location import LOCAL, Location
+from elastic_training.clusters.location import LOCAL, Location, SparkName
 from elastic_training.clusters.registry import (
     check_cluster,
     cluster_called,
@@ -29,6 +30,7 @@ from elastic_training.clusters.registry import (
     is_local,
     is_pool,
     is_slurm,
+    is_spark,
     local_settings,
     location,
 )
@@ -59,6 +61,7 @@ from elastic_training.settings.recovery import Checkpoints, Recovery, check_grow
 from elastic_training.settings.scripts import check_scripts, read_scripts
 from elastic_training.settings.size_plan import SizePlan
 from elastic_training.settings.slurm import Slurm, slurm_of
+from elastic_training.settings.spark import Spark, spark_of
 from elastic_training.settings.store_credentials import StoreCredentials, check_store_connection, store_credentials
 from elastic_training.settings.templating import all_known, as_environment, is_template, plain
 from elastic_training.settings.training_pool import POOL, TrainingPool, check_greedy
@@ -100,6 +103,7 @@ class TrainingArguments(ReportsLineage):
     image: Any
     pods: Any
     slurm: Any
+    spark: Any
     environment: Any
     scripts: Any
     observe: Any
@@ -251,14 +255,15 @@ class TrainingArguments(ReportsLineage):
     def _check_pods(self) -> None:
         if not is_template(self.pods):
             self.pods = pods_of(self.pods)
-        self.slurm = slurm_of(self.slurm)
+        self.slurm, self.spark = slurm_of(self.slurm), spark_of(self.spark)
         if self.image and isinstance(self.image, str) and not is_template(self.image):
             image_name("image", self.image)
         if self.hostfile:
             check_hostfile(self.hostfile)
         in_slurm = isinstance(self.cluster, str) and is_slurm(self.cluster)
+        in_spark = isinstance(self.cluster, str) and is_spark(self.cluster)
         on_this_machine = isinstance(self.cluster, str) and is_local(self.cluster)
-        if on_this_machine or in_slurm:
+        if on_this_machine or in_slurm or in_spark:
             for name in self._only_in_pods():
                 problem = f"it is about pods, and with cluster={self.cluster!r} there are none"
                 remedy = 'Write cluster="CONNECTION", of a connection of type kubernetes or elastic_training'
@@ -266,6 +271,9 @@ class TrainingArguments(ReportsLineage):
         if on_this_machine and self.slurm is not None:
             problem = f"it is about jobs, and with cluster={self.cluster!r} there are none"
             raise InvalidSettings("slurm", problem, 'Write cluster="slurm:/FOLDER", or leave it out')
+        if on_this_machine and self.spark is not None:
+            problem = f"it is about tasks of Spark, and with cluster={self.cluster!r} there are none"
+            raise InvalidSettings("spark", problem, 'Write cluster="spark://HOST:PORT/FOLDER", or leave it out')
         if isinstance(self.recovery, Recovery):
             self._check_growth(self.recovery)
         self.jupyter = jupyter_of(self.jupyter, pods=is_template(self.cluster) or has_pods(self.cluster))
@@ -392,7 +400,7 @@ class TrainingArguments(ReportsLineage):
         self.jupyter = jupyter_of(self.jupyter, pods=has_pods(name))
         check_joinable(self._workers(), name)
         pods = self.pods.of_run(self._workers(), self.image) if has_pods(name) else None
-        jobs: Pods | SlurmSpec | None = self._jobs(said) if is_slurm(name) else pods
+        jobs: Pods | SlurmSpec | SparkSpec | None = self._jobs(name, said) or pods
         if pods is not None and not pods.image:
             remedy = 'Write image="registry/trainer:1", or set one in a connection of type elastic_training'
             raise InvalidSettings(
@@ -414,14 +422,22 @@ class TrainingArguments(ReportsLineage):
                 )
         return cluster
 
-    def _jobs(self, said: Location | None) -> SlurmSpec:
-        """How the jobs of a run in Slurm are submitted."""
+    def _jobs(self, name: str, said: Location | None) -> SlurmSpec | SparkSpec | None:
+        """How the workers of a run in Slurm or Spark are had; None: it is elsewhere."""
+        in_spark = SparkName.parse(name)
+        if not is_slurm(name) and in_spark is None:
+            return None
         if unused := ", ".join(self._only_in_pods()):
-            self.log.warning("Workers are jobs in Slurm: %s, which is about pods, changes nothing", unused)
+            self.log.warning("Workers are no pods in %s: %s, which is about pods, changes nothing", name, unused)
         python = (said.python if said else None) or local_settings()[1]
         credentials = self.store_credentials()
         exported = sorted(credentials.variables) if credentials else ()
         gpus = int(self._workers().equipped().gpus or 0)
+        if in_spark:
+            spark = spark_of(self.spark) or Spark()
+            assert isinstance(spark, Spark)
+            pyspark = said.pyspark if said else None
+            return spark.spec(in_spark.master, python, gpus=gpus, pyspark=pyspark, exported=exported)
         return (slurm_of(self.slurm) or Slurm()).spec(python, gpus=gpus, exported=exported)
 
     def _check_this_machine(self) -> None:

@@ -13,6 +13,7 @@ from elastic_training.settings.pods import Pods, PodShape, SecretRef, Volume
 from elastic_training.settings.recovery import Checkpoints, Recovery, Restart
 from elastic_training.settings.size_plan import SizePlan, SizeWindow
 from elastic_training.settings.slurm import Slurm
+from elastic_training.settings.spark import Spark
 from elastic_training.settings.training_pool import TrainingPool
 from elastic_training.settings.workers import Join, Workers
 
@@ -32,6 +33,7 @@ __all__ = [
     "SizePlan",
     "SizeWindow",
     "Slurm",
+    "Spark",
     "TrainingPool",
     "Volume",
     "Workers",

@@ -30,7 +30,8 @@ _writing = threading.Lock()
 def tell(**event: Any) -> None:
     """Write one event."""
     with _writing:
-        print(json.dumps(event), flush=True)
+        sys.stdout.write(f"{json.dumps(event)}\n")
+        sys.stdout.flush()
 
 
 def run_agent(command: list[str], output: str, variables: dict[str, str], ours: tuple[str, ...]) -> int:
@@ -63,11 +64,13 @@ def run_agent(command: list[str], output: str, variables: dict[str, str], ours: 
         if os.getppid() != parent:
             os._exit(1)
 
+    # The task's main thread is the only one that forks here.
     with open(output, "ab") as log, open(os.devnull, "rb") as nothing:
-        return subprocess.Popen(
+        agent = subprocess.Popen(
             command, stdin=nothing, stdout=log, stderr=log, env=environment, start_new_session=True,
-            preexec_fn=end_with_the_task,
-        ).wait()  # fmt: skip
+            preexec_fn=end_with_the_task,  # noqa: PLW1509
+        )  # fmt: skip
+    return agent.wait()
 
 
 class Application:
@@ -82,7 +85,7 @@ class Application:
         from pyspark import SparkConf, SparkContext
 
         self._context: Any = SparkContext(conf=SparkConf().setAll(list(conf.items())))
-        self._scala = self._context._jsc.sc()  # noqa: SLF001  # no other way to what Spark knows of executors
+        self._scala = self._context._jsc.sc()  # no other way to what Spark knows of executors
         self._variables = variables
         self._executors: dict[str, str] = {}
         """By worker whose task has begun."""
@@ -132,7 +135,7 @@ class Application:
                 try:
                     self._look_at(worker)
                 except Exception as problem:  # noqa: BLE001  # it is looked at again in a moment
-                    print(f"{worker} cannot be looked at: {_short(problem)}", file=sys.stderr, flush=True)
+                    sys.stderr.write(f"{worker} cannot be looked at: {_short(problem)}\n")
             threading.Event().wait(LOOK)
         os._exit(STOPPED)
 

@@ -75,6 +75,7 @@ def configuration(spec: SparkSpec, name: str, most: int, address: str) -> dict[s
         "spark.task.maxFailures": "1",
         "spark.speculation": "false",
         "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
         "spark.task.reaper.enabled": "true",
     }
     if spec.gpus:
@@ -84,17 +85,37 @@ def configuration(spec: SparkSpec, name: str, most: int, address: str) -> dict[s
 
 REMEDIES = (
     (r"No module named '?pyspark", "it has no pyspark: install it there, in the version of the cluster", True),
-    (r"JAVA_HOME is not set|[Jj]ava: (command )?not found|No such file or directory: 'java'",
-     "there is no Java on the launcher's machine: install a JRE 17 there, or set JAVA_HOME", True),
-    (r"masters are unresponsive|Failed to connect to master",
-     "the master does not answer: check its address, its port and that it runs", False),
-    (r"InvalidClassException|serialVersionUID", "its version is not the cluster's: install the pyspark of the cluster", True),
-    (r"PYTHON_VERSION_MISMATCH|different (minor )?version",
-     "driver and executors have different versions of Python: name one path for all in pyspark", True),
-    (r"SASL|[Aa]uthentication|secret key", "the cluster asks for a secret: set spark.authenticate.secret in conf", True),
-    (r"No such file or directory", "a node has no such interpreter or folder: both are needed at one path on all machines",
-     False),
-)  # fmt: skip
+    (
+        r"JAVA_HOME is not set|[Jj]ava: (command )?not found|No such file or directory: 'java'",
+        "there is no Java on the launcher's machine: install a JRE 17 there, or set JAVA_HOME",
+        True,
+    ),
+    (
+        r"masters are unresponsive|Failed to connect to master",
+        "the master does not answer: check its address, its port and that it runs",
+        False,
+    ),
+    (
+        r"InvalidClassException|serialVersionUID",
+        "its version is not the cluster's: install the pyspark of the cluster",
+        True,
+    ),
+    (
+        r"PYTHON_VERSION_MISMATCH|different (minor )?version",
+        "driver and executors have different versions of Python: name one path for all in pyspark",
+        True,
+    ),
+    (
+        r"SASL|[Aa]uthentication|secret key",
+        "the cluster asks for a secret: set spark.authenticate.secret in conf",
+        True,
+    ),
+    (
+        r"No such file or directory",
+        "a node has no such interpreter or folder: both are needed at one path on all machines",
+        False,
+    ),
+)
 """Patterns of what Spark complains of, what helps, and whether waiting cannot. The first that matches counts."""
 
 

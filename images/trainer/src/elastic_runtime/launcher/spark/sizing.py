@@ -49,7 +49,9 @@ def decide(workers: Mapping[str, Worker], wanted: int, ranks: Mapping[str, int],
         held: whether no task is started for now.
     """
     staying = [each for each in workers.values() if not each.asked_to_end]
-    late = tuple(each.name for each in staying if not each.came and each.began is not None and now > each.began + COMING)
+    late = tuple(
+        each.name for each in staying if not each.came and each.began is not None and now > each.began + COMING
+    )
     staying = [each for each in staying if each.name not in late]
     # Of those that go, the ones without an executor first, then those outside of the world, then the highest ranks.
     staying.sort(key=lambda each: (not each.came, each.began is None, ranks.get(each.name, math.inf), each.started))

@@ -1,0 +1,102 @@
+"""``cluster="spark://HOST:PORT/FOLDER"``: workers as tasks of a Spark cluster, with a run's documents in a folder.
+
+The launcher is a process of Airflow's machine, as the driver of a Spark application in client mode is, and starts the
+driver itself. The folder is on a file system that Airflow's machines and the cluster's see, at one path.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Mapping
+from pathlib import Path
+
+from typing_extensions import override
+
+from elastic_runtime.documents import to_json, write_atomically
+from elastic_runtime.errors import ClusterUnavailable, InvalidSettings
+from elastic_runtime.run.rundir import RunDir
+from elastic_runtime.run.spec import RunSpec
+from elastic_runtime.spark.jobs import SPEC, SparkSpec
+from elastic_training.clusters.claims import Times
+from elastic_training.clusters.cluster import Cluster
+from elastic_training.clusters.folder import FolderPlace
+from elastic_training.clusters.local import TIMES, ThisMachine
+from elastic_training.clusters.local_python import modules_of
+from elastic_training.clusters.location import SparkName
+
+MASTER_TIMEOUT = 10.0
+"""Seconds for a connection to the master."""
+
+
+class SparkDrivers(ThisMachine):
+    """Launchers as processes of this machine, each with a driver.
+
+    Args:
+        spark: how the workers of runs that are created here are had; None: none is created.
+    """
+
+    setting = "cluster"
+
+    def __init__(self, spark: SparkSpec | None) -> None:
+        super().__init__(spark.python if spark else "")
+        self._spark = spark
+
+    @override
+    def plan(self, spec: RunSpec) -> str:
+        spark = self._wanted()
+        return (
+            f"{super().plan(spec)}; application of {spark.master} with {spark.pyspark}: an executor of {spark.cpus} "
+            f"cores and {spark.memory} for each worker"
+        )
+
+    @override
+    def check(self, spec: RunSpec) -> None:
+        super().check(spec)
+        check_driver(self._wanted().master, self._wanted().pyspark)
+
+    @override
+    def start(self, run: RunDir, credentials: Mapping[str, str]) -> None:
+        write_atomically(run.path / SPEC, to_json(self._wanted()))
+        super().start(run, credentials)
+
+    def _wanted(self) -> SparkSpec:
+        assert self._spark is not None, "a cluster that creates no runs was asked to"
+        return self._spark
+
+
+class SparkCluster(Cluster):
+    """Runs in one folder, whose workers are in a Spark cluster.
+
+    Args:
+        name: of the cluster and the folder.
+        spark: how workers are had; None: no run is created.
+        times: for tests.
+        poll: seconds between two looks at a watched run.
+    """
+
+    def __init__(
+        self, name: SparkName, spark: SparkSpec | None = None, times: Times = TIMES, poll: float = 1.0
+    ) -> None:
+        super().__init__(FolderPlace(Path(name.folder), SparkDrivers(spark), times, poll))
+
+
+def check_driver(master: str, python: str) -> None:
+    """Whether a driver can be started here, and a master answers. Blocks.
+
+    Raises:
+        ClusterUnavailable: no master accepts a connection.
+        InvalidSettings: the interpreter cannot be a driver's.
+    """
+    if not modules_of(python, ["pyspark"]):
+        remedy = 'Install pyspark there, in the version of the cluster, or name one: spark=Spark(pyspark="...")'
+        raise InvalidSettings("spark.pyspark", f"{python} has no pyspark", remedy)
+    problems = []
+    for each in master.removeprefix("spark://").split(","):
+        host, _, port = each.rpartition(":")
+        try:
+            socket.create_connection((host.strip("[]"), int(port)), MASTER_TIMEOUT).close()
+        except OSError as error:
+            problems.append(f"{each}: {error}")
+        else:
+            return
+    raise ClusterUnavailable(f"no master of Spark accepts connections ({'; '.join(problems)[:500]})")
