@@ -43,6 +43,7 @@ PAGES = (
     "docs/results.md",
     "docs/shards.md",
     "docs/slurm.md",
+    "docs/spark.md",
     "docs/tensorflow.md",
     "docs/tested.md",
     "docs/torchrun.md",

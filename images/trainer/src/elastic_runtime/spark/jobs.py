@@ -107,7 +107,7 @@ REMEDIES = (
     ),
     (
         r"SASL|[Aa]uthentication|secret key",
-        "the cluster asks for a secret: set spark.authenticate.secret in conf",
+        "the cluster asks for a secret: set spark.authenticate.secret in spark-defaults.conf",
         True,
     ),
     (
