@@ -67,13 +67,13 @@ def lab() -> Iterator[dict[str, object]]:
             [PYTHON, "-c", "import pyspark, os; print(os.path.dirname(pyspark.__file__))"],
             check=True, capture_output=True, text=True,
         ).stdout.strip()  # fmt: skip
+        # A JVM that lives for a minute gains nothing from a second compiler and threads of a collector.
+        frugal = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto"
         (folder / "spark-defaults.conf").write_text(
             f"spark.driver.extraJavaOptions {frugal}\nspark.executor.extraJavaOptions {frugal}\n"
         )
         port, page, *pages = free_ports(2 + NODES)
         master = f"spark://127.0.0.1:{port}"
-        # A JVM that lives for a minute gains nothing from a second compiler and threads of a collector.
-        frugal = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto"
         options = f"{frugal} -Dspark.decommission.enabled=true -Dspark.worker.cleanup.enabled=false"
         environment = {
             **{name: value for name, value in os.environ.items() if not name.startswith(("SPARK", "PYSPARK"))},
