@@ -1,0 +1,140 @@
+"""A place in Spark: names, connections, settings, and what is checked before a run is created."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from elastic_runtime.errors import ClusterUnavailable, InvalidSettings
+from elastic_runtime.spark.jobs import SparkSpec
+from elastic_training.clusters.location import SparkName, read_location
+from elastic_training.clusters.registry import check_cluster, get_cluster, has_pods, own_name
+from elastic_training.clusters.spark import SparkCluster, check_driver
+from elastic_training.operators.elastic_torch import ElasticTorchOperator
+from elastic_training.settings import Pods, Spark, Workers
+
+NAME = "spark://master:7077/shared/runs"
+
+
+class TestNames:
+    @pytest.mark.parametrize(
+        "name", [NAME, "spark://a:7077,b:7077/shared", "spark://[::1]:7077/shared", "spark:team-a"]
+    )
+    def test_a_master_with_a_folder_and_a_connection(self, name: str) -> None:
+        check_cluster(name)
+        assert not has_pods(name)
+
+    @pytest.mark.parametrize("name", ["spark:", "spark://master/shared", "spark://master:7077", "spark:/shared"])
+    def test_others_are_refused(self, name: str) -> None:
+        with pytest.raises(InvalidSettings) as caught:
+            check_cluster(name)
+        assert "spark://HOST:PORT/FOLDER" in caught.value.remedy
+
+    def test_a_master_with_a_folder_is_a_cluster_without_asking_anybody(self) -> None:
+        assert isinstance(get_cluster(NAME), SparkCluster)
+        assert own_name(NAME) == NAME
+        assert SparkName.parse(NAME) == SparkName("spark://master:7077", "/shared/runs")
+
+    def test_a_connection_leads_there(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        extra = {"place": "spark", "master": "spark://master:7077", "folder": "/shared/runs/", "pyspark": "/bin/spark"}
+        monkeypatch.setenv("AIRFLOW_CONN_TEAM", json.dumps({"conn_type": "elastic_training", "extra": extra}))
+        assert own_name("team") == own_name("spark:team") == NAME
+        assert read_location("team", extra).pyspark == "/bin/spark"
+
+    def test_one_that_leads_elsewhere_is_refused(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        extra = {"place": "slurm", "folder": "/shared"}
+        monkeypatch.setenv("AIRFLOW_CONN_TEAM", json.dumps({"conn_type": "elastic_training", "extra": extra}))
+        with pytest.raises(InvalidSettings, match="whose place is spark"):
+            own_name("spark:team")
+
+    @pytest.mark.parametrize(("master", "folder"), [("", "/a"), ("yarn", "/a"), ("spark://m:7077", "a")])
+    def test_a_connection_names_a_master_and_an_absolute_path(self, master: str, folder: str) -> None:
+        with pytest.raises(InvalidSettings, match="master of connection team"):
+            read_location("team", {"place": "spark", "master": master, "folder": folder})
+
+
+class TestSettings:
+    def test_become_a_specification(self) -> None:
+        settings = Spark(cpus=4, memory="1G", grace=60, pyspark="/bin/spark", conf={"spark.driver.host": "10.0.0.5"})
+        assert settings.spec("spark://m:1", "/bin/python", gpus=2, exported=["KEY"]) == SparkSpec(
+            master="spark://m:1",
+            python="/bin/python",
+            pyspark="/bin/spark",
+            cpus=4,
+            gpus=2,
+            memory="1g",
+            grace=60.0,
+            conf={"spark.driver.host": "10.0.0.5"},
+            exported=("KEY",),
+        )
+
+    def test_the_connections_pyspark_is_used_where_a_task_names_none(self) -> None:
+        assert Spark().spec("spark://m:1", "/bin/python", gpus=0, pyspark="/bin/spark").pyspark == "/bin/spark"
+        assert Spark().spec("spark://m:1", "/bin/python", gpus=0).pyspark == "/bin/python"
+
+    @pytest.mark.parametrize(
+        ("wrong", "field"),
+        [
+            ({"cpus": 0}, "spark.cpus"),
+            ({"memory": "much"}, "spark.memory"),
+            ({"grace": -1}, "spark.grace"),
+            ({"conf": ["spark.a"]}, "spark.conf"),
+            ({"conf": {"java.home": "/"}}, "spark.conf"),
+            ({"conf": {"spark.task.maxFailures": "4"}}, "spark.conf"),
+            ({"conf": {"spark.a": "b\nc"}}, "spark.conf"),
+        ],
+    )
+    def test_what_cannot_be_is_refused(self, wrong: dict[str, Any], field: str) -> None:
+        with pytest.raises(InvalidSettings) as caught:
+            Spark(**wrong)
+        assert caught.value.field == field
+
+    def test_an_operator_refuses_tasks_on_this_machine_and_pods_in_spark(self) -> None:
+        arguments: dict[str, Any] = {"task_id": "t", "command": ["true"], "workers": Workers()}
+        with pytest.raises(InvalidSettings, match="it is about tasks of Spark"):
+            ElasticTorchOperator(**arguments, cluster="local", spark=Spark())
+        with pytest.raises(InvalidSettings, match="it is about pods"):
+            ElasticTorchOperator(**arguments, cluster=NAME, pods=Pods(labels={"a": "b"}))
+        made = ElasticTorchOperator(**arguments, cluster=NAME, spark={"cpus": 2})
+        assert made.spark == Spark(cpus=2)
+
+
+@pytest.fixture
+def port() -> Iterator[int]:
+    """Of something that accepts connections."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield server.getsockname()[1]
+
+
+@pytest.fixture
+def python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """An interpreter with a package called pyspark."""
+    (tmp_path / "pyspark").mkdir()
+    (tmp_path / "pyspark" / "__init__.py").touch()
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")]))
+    return sys.executable
+
+
+class TestBeforeARun:
+    def test_one_of_several_masters_is_enough(self, python: str, port: int) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as closed:
+            other = closed.getsockname()[1]
+        check_driver(f"spark://127.0.0.1:{other},127.0.0.1:{port}", python)
+
+    def test_no_master_is_an_outage_with_its_address(self, python: str) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as closed:
+            port = closed.getsockname()[1]
+        with pytest.raises(ClusterUnavailable, match=f"no master of Spark accepts connections .127.0.0.1:{port}"):
+            check_driver(f"spark://127.0.0.1:{port}", python)
+
+    def test_an_interpreter_without_pyspark_is_refused(self, port: int) -> None:
+        with pytest.raises(InvalidSettings, match="has no pyspark") as caught:
+            check_driver(f"spark://127.0.0.1:{port}", sys.executable)
+        assert caught.value.field == "spark.pyspark"
