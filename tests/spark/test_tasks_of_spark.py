@@ -8,7 +8,7 @@ import signal
 import pytest
 
 from elastic_runtime.run.spec import RecoverySpec
-from elastic_runtime.run.status import EventKind
+from elastic_runtime.run.status import EventKind, Status
 from tests.paced import Script, Undisturbed, sizes_of, until
 from tests.spark.conftest import Start
 from tests.spark_run import SparkRun
@@ -35,22 +35,33 @@ def test_another_size_is_another_number_of_tasks_and_the_same_training(start: St
     undisturbed.assert_same(run)
 
 
-@pytest.mark.parametrize("round_", range(int(os.environ.get("ROUNDS", "1"))))
-def test_a_decommissioned_executor_loses_no_step(start: Start, undisturbed: Undisturbed, round_: int) -> None:
-    run = start(SLOW, (1, 2, 2), recovery=RecoverySpec(backoff=0.1))
-    run.at(20)
-    taken = run.worker(1).name
-    with run.decommissioned(taken):
-        run.until_status(lambda _: run.events(EventKind.NOTICE), "the notice")
-        run.go(20)
-        run.until_status(lambda _: run.events(EventKind.LEFT), "it has left")
-        run.go(40)
+def noticed(status: Status, worker: str) -> bool:
+    return any(event.kind is EventKind.NOTICE and event.worker == worker for event in status.events)
 
-        status = run.succeed()
 
-    assert run.events(EventKind.LEFT)[0] == f"left {taken}"
+@pytest.mark.timeout(900)
+def test_executors_that_are_decommissioned_ten_times_cost_no_step(start: Start, undisturbed: Undisturbed) -> None:
+    holds = range(3, 61, 3)
+    run = start(Script("exact.py", holds=tuple(holds)), (1, 2, 2), recovery=RecoverySpec(backoff=0.1))
+    gone: list[str] = []
+    for number in range(10):
+        before, after = holds[2 * number], holds[2 * number + 1]
+        run.at(before)
+        taken = run.worker(1).name
+        with run.decommissioned(taken):
+            run.until_status(lambda status, taken=taken: noticed(status, taken), f"the notice of {taken}")
+            run.go(before)
+            run.at(after)
+            gone.append(taken)
+            run.until_status(
+                lambda status: any(each.name not in gone and not each.ranks for each in status.workers), "another one"
+            )
+        run.go(after)
+
+    run.succeed()
+
     assert run.events(EventKind.LOST) == []
-    assert sizes_of(status)[:2] == [2, 1]
+    assert run.ledger().steps() == dict.fromkeys(range(1, 71), 1), "a step was lost, and done again"
     undisturbed.assert_same(run)
 
 
