@@ -237,7 +237,7 @@ def test_what_helps_is_said(said: str, remedy: str, hopeless: bool) -> None:
 
 def test_settings_of_an_application() -> None:
     spec = SparkSpec("spark://m:7077", "python", "python", cpus=4, gpus=2, conf={"spark.driver.host": "10.0.0.5"})
-    found = configuration(spec, "run", 8, "10.0.0.1")
+    found = configuration(spec, "run", 2, 8, "10.0.0.1")
     assert found["spark.executor.cores"] == found["spark.task.cpus"] == "4"
     assert found["spark.task.resource.gpu.amount"] == "2"
     assert found["spark.driver.host"] == "10.0.0.5"

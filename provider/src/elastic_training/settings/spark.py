@@ -17,6 +17,7 @@ _OURS = (
     "spark.executor.memory", "spark.executor.instances", "spark.task.maxFailures", "spark.speculation",
     "spark.decommission.enabled", "spark.executor.decommission.forceKillTimeout", "spark.dynamicAllocation.enabled",
     "spark.dynamicAllocation.minExecutors", "spark.dynamicAllocation.maxExecutors",
+    "spark.dynamicAllocation.initialExecutors",
 )  # fmt: skip
 """Settings that the run makes itself, or that would make workers other than it expects."""
 _NAME = re.compile(r"spark\.[\w.-]{1,200}")

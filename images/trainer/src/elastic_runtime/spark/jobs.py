@@ -45,12 +45,13 @@ class SparkSpec:
     """Names of variables of the launcher that agents have, too. Their values are in no file of the run."""
 
 
-def configuration(spec: SparkSpec, name: str, most: int, address: str) -> dict[str, str]:
+def configuration(spec: SparkSpec, name: str, start: int, most: int, address: str) -> dict[str, str]:
     """Return the settings of a run's application.
 
     Args:
         spec: how workers are had.
         name: of the run.
+        start: workers that it begins with.
         most: workers that it can have.
         address: of the launcher, for the driver, too.
     """
@@ -65,6 +66,7 @@ def configuration(spec: SparkSpec, name: str, most: int, address: str) -> dict[s
         "spark.dynamicAllocation.enabled": "true",
         "spark.dynamicAllocation.shuffleTracking.enabled": "true",
         "spark.dynamicAllocation.minExecutors": "0",
+        "spark.dynamicAllocation.initialExecutors": str(start),
         # One more, which takes over while another one is on its way out.
         "spark.dynamicAllocation.maxExecutors": str(most + 1),
         "spark.dynamicAllocation.executorIdleTimeout": f"{IDLE}s",

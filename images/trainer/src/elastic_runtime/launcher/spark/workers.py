@@ -183,7 +183,8 @@ class SparkWorkers(FolderWorkers):
             )
         assert process.stdout is not None
         try:
-            conf = configuration(self._spark, self._spec.name, self._spec.workers.maximum, self._host)
+            workers = self._spec.workers
+            conf = configuration(self._spark, self._spec.name, workers.start, workers.maximum, self._host)
             self._tell(conf=conf, exported=self._spark.exported)
             while line := await process.stdout.readline():
                 self._handle(parse_json(line))
