@@ -173,6 +173,7 @@ test-slurm: setup ## launcher and workers as jobs of a real Slurm on this machin
 test-spark: setup setup-spark ## workers as tasks of a real Spark on this machine, with Java 17; half an hour, not a part of `make test`
 	tools/spark with -- sh -c '$(call pytest,$(TRAINER),spark,tests/spark) && \
 	    ELASTIC_TRAINING_CONTRACT=spark $(call pytest,$(AIRFLOW),contract-spark,tests/contract) && \
+	    $(call pytest,$(AIRFLOW),dataframe-spark,tests/spark_dataframe) && \
 	    ELASTIC_TRAINING_TEST_PLACE=spark $(call pytest,$(AIRFLOW),airflow-spark,tests/airflow/test_digits_end_to_end.py tests/airflow/test_pausing.py)'
 
 test-oldest: build ## the wheels with the oldest Airflow there is, deferred, marked, cleared; three minutes

@@ -53,7 +53,8 @@ FRAGMENTS = [
     Fragment("docs/cost.md", "price_book="),
     Fragment("docs/failures.md", "grow_memory=1.5", after="assert train.recovery.up_to == '64Gi'"),
     Fragment("docs/slurm.md", "launcher_partition", after="assert train.slurm.qos == 'preemptible'"),
-    Fragment("docs/spark.md", "Spark(cpus=4", after="assert train.spark.cpus == 4"),
+    Fragment("docs/spark.md", "Spark(cpus=4, grace", after="assert train.spark.cpus == 4"),
+    Fragment("docs/spark.md", "df.repartition", reason="needs a Spark: tests/spark_dataframe"),
     Fragment("docs/cost.md", "Deadline(by=", "", "assert train.deadline.budget == 40"),
     Fragment(
         "docs/gpus.md",
