@@ -223,6 +223,7 @@ torch.nn.init.zeros_(model.weight)
         "sharded", "docs/training-script.md", "ShardedState(build)", "sharded", _SHARDED,
         "print(f'step {state.step}')", "step 20",
     ),
+    Recipe("parts of a DataFrame", "docs/spark.md", "parquet.read_table", "tests/spark_dataframe/test_train.py"),
     Recipe("shards", "docs/shards.md", "def add_up", "hand", _SHARDS, "print(f'step {state.step}')", "step 625"),
     Recipe(
         "shards in a loader", "docs/shards.md", "IterableDataset", "hand", _SHARDS + "begun = state.step\n",

@@ -18,6 +18,7 @@ pytestmark = pytest.mark.timeout(400)
 SLOW = Script("exact.py", holds=(20, 40), step_seconds=0.1)
 
 
+@pytest.mark.shows(engine="horovod", fault="resize", place="spark")
 def test_another_size_is_another_number_of_tasks_and_the_same_training(start: Start, undisturbed: Undisturbed) -> None:
     run = start(SLOW, (1, 2, 3))
     run.at(20)
@@ -40,6 +41,7 @@ def noticed(status: Status, worker: str) -> bool:
 
 
 @pytest.mark.timeout(900)
+@pytest.mark.shows(engine="horovod", fault="notice", place="spark")
 def test_executors_that_are_decommissioned_ten_times_cost_no_step(start: Start, undisturbed: Undisturbed) -> None:
     holds = range(3, 61, 3)
     run = start(Script("exact.py", holds=tuple(holds)), (1, 2, 2), recovery=RecoverySpec(backoff=0.1))
