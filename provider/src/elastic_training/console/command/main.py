@@ -16,6 +16,7 @@ from elastic_training.console.command.exit_status import INTERRUPTED, REFUSED
 from elastic_training.console.command.numbers import number_of, whole_number_of
 from elastic_training.console.command.pools import add_pool
 from elastic_training.console.command.rehearsal_options import add_rehearse
+from elastic_training.console.command.training_options import add_run, split_words
 
 _MOST_SECONDS = 86400.0
 _MOST_DAYS = 36500.0
@@ -29,9 +30,11 @@ def main(words: Sequence[str] | None = None) -> int:
 
     Returns:
         The exit status: 0; 1: it was refused, or a place does not answer; 2: wrong words (raised as SystemExit, too);
-        130: Ctrl-C.
+        130: Ctrl-C. For ``run``, that of the script.
     """
-    arguments = parser().parse_args(words)
+    own, of_script = split_words(sys.argv[1:] if words is None else words)
+    arguments = parser().parse_args(own)
+    arguments.of_script = of_script
     if arguments.command == "join":  # Which needs no Airflow, and stays for long.
         os.execv(sys.executable, (sys.executable, "-m", "elastic_runtime.agent.join", *arguments.words))  # noqa: S606
     try:
@@ -48,6 +51,10 @@ def _carried_out(arguments: argparse.Namespace) -> int:
     try:
         if arguments.command == "pool":
             return pools.carry_out(arguments)
+        if arguments.command == "run":
+            from elastic_training.console.command import training
+
+            return training.carry_out(arguments)
         if arguments.command == "rehearse":
             from elastic_training.console.command import rehearsing  # Which imports Airflow if there is a DAG file.
 
@@ -69,6 +76,7 @@ def parser() -> argparse.ArgumentParser:
     every = argparse.ArgumentParser(prog="elastic-training", description="Elastic training runs, at a terminal.")
     commands = every.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
+    add_run(commands)
     runs = _command(commands, "runs", "list the runs, place by place, the newest first", "", as_json=True)
     runs.add_argument("--phase", choices=[each.value for each in Phase], help="only those")
     _command(commands, "show", "show the state of a run", as_json=True)

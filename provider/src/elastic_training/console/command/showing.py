@@ -69,6 +69,14 @@ def print_run(each: FoundRun, status: Status, *, as_json: bool) -> None:
             print_line(f"  {line}")  # So that no line of it looks like one of these.
 
 
+def print_end(name: str, status: Status) -> None:
+    """Print how a run has ended: phase and why, its step, and its last figures."""
+    print_line(f"run {name}: {status.phase}: {status.reason}")
+    told = [f"step {_step(status.step, status.started)}", f"generation {status.generation}"]
+    told += [f"{each} {value:.4g}" for each, value in status.metrics.items()]
+    print_line(f"run {name}: {', '.join(told)}; more: elastic-training show {name}")
+
+
 def _facts(each: FoundRun, status: Status) -> Iterator[tuple[str, object]]:
     yield "run", each.ref.name
     yield "place", each.place
