@@ -7,6 +7,7 @@ both names.
 from __future__ import annotations
 
 import os
+import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -16,7 +17,8 @@ from typing_extensions import override
 
 from elastic_runtime.agent.devices import pools as devices
 from elastic_runtime.errors import ClusterUnavailable, Conflict, ElasticError, InvalidSettings, RunNotFound
-from elastic_runtime.pool.folder import PoolDir, pool_folder
+from elastic_runtime.pool import notebook
+from elastic_runtime.pool.folder import ADDRESS, PoolDir, pool_folder
 from elastic_runtime.pool.settings import PoolSettings
 from elastic_runtime.pool.status import PoolStatus
 from elastic_runtime.run.pool import PoolSpec
@@ -27,7 +29,7 @@ from elastic_training.clusters.cluster import Cluster
 from elastic_training.clusters.document import RunDocument
 from elastic_training.clusters.folder import FolderPlace, deciding, opened, private_folder, remove
 from elastic_training.clusters.local import ROOT, TIMES, ThisMachine, reap_later
-from elastic_training.clusters.local_python import SETTING, launcher_environment
+from elastic_training.clusters.local_python import SETTING, launcher_environment, modules_of
 from elastic_training.clusters.place import in_thread
 
 KEEPER = "elastic_runtime.pool"
@@ -132,7 +134,7 @@ def have_up(root: Path, python: str, name: str, settings: PoolSettings | None = 
             if settings is None:
                 remedy = f"Run: elastic-training pool up {name} --max N. Or give a task the TrainingPool as its cluster"
                 raise InvalidSettings("cluster", f"pool {name} is not up in {root}", remedy) from None
-            found = _bring_up(pool, settings)
+            found = _bring_up(pool, python, settings)
         if settings is not None and settings != found:
             remedy = f'Run: elastic-training pool down {name}. Or write cluster="pool:{name}"'
             raise InvalidSettings("pool", f"pool {name} is up with other settings: {words(found)}", remedy)
@@ -145,9 +147,13 @@ def have_up(root: Path, python: str, name: str, settings: PoolSettings | None = 
         return found
 
 
-def _bring_up(pool: PoolDir, settings: PoolSettings) -> PoolSettings:
+def _bring_up(pool: PoolDir, python: str, settings: PoolSettings) -> PoolSettings:
     check_machine(settings, devices(os.environ))
+    check_notebook(settings, python)
     try:
+        if settings.notebook:
+            pool.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            notebook.lay_down(pool, _notebook_variables(pool, python, settings.name))
         pool.create(settings)
     except OSError as error:
         raise ClusterUnavailable(f"cannot lay the pool {settings.name} down in {pool.path}: {error}") from error
@@ -165,6 +171,40 @@ def check_machine(settings: PoolSettings, here: Mapping[str, Sequence[str]]) -> 
     if settings.gpus * settings.maximum > most:
         problem = f"{settings.maximum} workers with {settings.gpus} GPUs each need more than the {most} of this machine"
         raise InvalidSettings("pool.gpus", problem, "Write less, or a smaller max")
+
+
+def check_notebook(settings: PoolSettings, python: str) -> None:
+    """Raises InvalidSettings if the pool shall have a notebook, and no interpreter has JupyterLab; ClusterUnavailable.
+
+    Args:
+        settings: of the pool.
+        python: interpreter of the workers.
+    """
+    if settings.notebook and not modules_of(named := settings.notebook.python or python, ["jupyterlab"]):
+        remedy = "Install jupyterlab there, or name an interpreter that has it: jupyter_python="
+        raise InvalidSettings("pool.jupyter", f"{named} has no jupyterlab", remedy)
+
+
+def _notebook_variables(pool: PoolDir, python: str, name: str) -> dict[str, str]:
+    """With which "elastic-training run" in the notebook finds this pool, and Airflow its configuration."""
+    commands = str(Path(sys.executable).parent)
+    return {
+        "PATH": os.pathsep.join(filter(None, (commands, os.environ.get("PATH", "")))),
+        "ELASTIC_TRAINING_POOL": name,
+        "AIRFLOW__ELASTIC_TRAINING__LOCAL_ROOT": str(pool.path.parent),
+        "AIRFLOW__ELASTIC_TRAINING__LOCAL_PYTHON": python,
+        **{each: os.environ[each] for each in ("AIRFLOW_HOME",) if each in os.environ},
+    }
+
+
+def notebook_address(settings: PoolSettings) -> str:
+    """Return the address of a pool's notebook, without its token; empty: it has none."""
+    return f"http://{ADDRESS}:{settings.notebook.port}/lab" if settings.notebook else ""
+
+
+def notebook_token(root: Path, name: str) -> Path:
+    """Return the path of the file with the token of a pool's notebook."""
+    return pool_folder(root, name).notebook_token
 
 
 def await_keeper(root: Path, name: str) -> None:
@@ -193,8 +233,10 @@ def take_down(root: Path, name: str) -> None:
                 raise Conflict(f"pool {name} has runs: {', '.join(each.run for each in runs)}. End them first")
             time.sleep(_LOOK)
         pool.withdraw()
+        if not pool.has_keeper():
+            notebook.end(pool)
         end = time.monotonic() + _GOING
-        while pool.has_keeper() or pool.has_host():
+        while pool.has_keeper() or pool.has_host() or pool.has_notebook():
             if time.monotonic() > end:
                 raise ClusterUnavailable(f"pool {name} is down, but its processes have not ended in {_GOING:.0f} s")
             time.sleep(_LOOK)
@@ -213,7 +255,9 @@ def list_pools(root: Path) -> Iterator[tuple[PoolStatus, bool]]:
 
 def words(settings: PoolSettings) -> str:
     """Return a pool's settings for people."""
-    return f"min={settings.minimum}, max={settings.maximum}, gpus={settings.gpus}, idle={settings.idle:g} s"
+    address = notebook_address(settings)
+    further = f", a notebook at {address}" if address else ""
+    return f"min={settings.minimum}, max={settings.maximum}, gpus={settings.gpus}, idle={settings.idle:g} s{further}"
 
 
 def _status(pool: PoolDir) -> PoolStatus:

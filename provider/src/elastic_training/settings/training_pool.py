@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from elastic_runtime.errors import InvalidSettings
-from elastic_runtime.pool.settings import PoolSettings
+from elastic_runtime.pool.settings import PoolNotebook, PoolSettings
 from elastic_training.settings.values import seconds_of, whole_number
 
 POOL = "pool:"
@@ -33,6 +33,11 @@ class TrainingPool:
     idle: timedelta | float = timedelta(minutes=10)
     """Time, or seconds, after which workers above ``min`` end that no training has had."""
 
+    jupyter: bool | int = False
+    """JupyterLab on this machine's loopback, as long as the pool is up. True: at port 8888. A number: at that port."""
+    jupyter_python: str | None = None
+    """Interpreter that has JupyterLab. None: that of the workers."""
+
     def __post_init__(self) -> None:
         self.spec()
 
@@ -45,8 +50,18 @@ class TrainingPool:
         """Return the keeper's settings. Raise InvalidSettings."""
         numbers = {name: whole_number(f"pool.{name}", getattr(self, name), least=0) for name in ("min", "max", "gpus")}
         return PoolSettings(
-            self.name, numbers["min"], numbers["max"], numbers["gpus"], seconds_of("pool.idle", self.idle, zero=True)
+            *(self.name, numbers["min"], numbers["max"], numbers["gpus"]),
+            seconds_of("pool.idle", self.idle, zero=True),
+            self._notebook(),
         )
+
+    def _notebook(self) -> PoolNotebook | None:
+        if self.jupyter is False:
+            if self.jupyter_python is not None:
+                raise InvalidSettings("pool.jupyter_python", "the pool has no notebook", "Write jupyter=True, too")
+            return None
+        given = {} if self.jupyter is True else {"port": whole_number("pool.jupyter", self.jupyter, least=1)}
+        return PoolNotebook(python=self.jupyter_python or "", **given)
 
 
 def check_greedy(cluster: str, *, greedy: bool) -> None:

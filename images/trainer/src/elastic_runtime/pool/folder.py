@@ -10,6 +10,8 @@ file               written by                 meaning
 ``lock``           keeper, ``flock``          held as long as it lives
 ``host.lock``      host, ``flock``            held as long as it lives
 ``agents/``        host                       certificates of the runs that have workers
+``notebook.*``     who brings the pool up     of a notebook: its token, its configuration with the token, its variables;
+                   and its keeper             its lock, process and log
 ``log``            keeper, host and agents    lines of their own; those of ranks are in the log of their run
 =================  =========================  ===============================================================
 """
@@ -63,6 +65,9 @@ class PoolDir:
         self.path = path
         self.tls, self.agents, self.log = path / "tls", path / "agents", path / "log"
         self.lock, self.host_lock = path / "lock", path / "host.lock"
+        self.notebook_token, self.notebook_config = path / "notebook.token", path / "notebook.config.json"
+        self.notebook_variables, self.notebook_process = path / "notebook.variables", path / "notebook.process"
+        self.notebook_lock, self.notebook_log = path / "notebook.lock", path / "notebook.log"
 
     def exists(self) -> bool:
         """Whether the pool is up."""
@@ -106,6 +111,10 @@ class PoolDir:
     def has_host(self) -> bool:
         """Whether a host lives."""
         return is_locked(self.host_lock)
+
+    def has_notebook(self) -> bool:
+        """Whether a notebook's server lives."""
+        return is_locked(self.notebook_lock)
 
     def start(
         self, module: str, python: str = sys.executable, environment: Mapping[str, str] | None = None

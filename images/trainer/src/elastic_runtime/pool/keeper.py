@@ -19,6 +19,7 @@ from elastic_runtime.pool.connection import SILENCE, receive
 from elastic_runtime.pool.folder import ADDRESS, KeeperProcess, PoolDir
 from elastic_runtime.pool.ledger import Ledger
 from elastic_runtime.pool.messages import FROM_KEEPER, TO_KEEPER, AgentEnded, EndHost, HostHello, RunHello, Wishes
+from elastic_runtime.pool.notebook import Notebook
 from elastic_runtime.pool.settings import PoolSettings
 from elastic_runtime.pool.status import PoolStatus
 from elastic_runtime.printable import printable
@@ -56,6 +57,7 @@ class Keeper:
         self._host_retry, self._host_due = Retry(_HOSTS), 0.0
         self._host: subprocess.Popen[bytes] | None = None
         self._written: PoolStatus | None = None
+        self._notebook = Notebook(folder, settings.notebook) if settings.notebook else None
 
     async def run(self) -> None:
         """Until SIGTERM, or until the pool is withdrawn: then its hosts end, too. Raises OSError."""
@@ -78,6 +80,8 @@ class Keeper:
         finally:
             for name in self._ledger.hosts:
                 self._send(name, EndHost())
+            if self._notebook:
+                await asyncio.to_thread(self._notebook.end)
             server.close()
             for writer in list(self._writers.values()):
                 writer.close()
@@ -113,6 +117,8 @@ class Keeper:
         for name, message in self._ledger.settle(self._now()):
             self._send(name, message)
         self._have_host()
+        if self._notebook:
+            self._notebook.tend(self._now())
         status = self._ledger.status()
         if status != self._written:
             try:

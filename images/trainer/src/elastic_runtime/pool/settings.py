@@ -5,13 +5,28 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from elastic_runtime.errors import InvalidSettings
-from elastic_runtime.marks import VERSION
+from elastic_runtime.marks import SPARSE, VERSION
 from elastic_runtime.run.pool import check_pool_name
 
 MOST_WORKERS = 1000
 """Workers of a pool."""
 LONGEST_IDLE = 30 * 86400.0
 """Seconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class PoolNotebook:
+    """A JupyterLab server beside a pool's workers."""
+
+    port: int = 8888
+    """On loopback."""
+    python: str = ""
+    """Interpreter that has JupyterLab. Empty: that of the workers."""
+
+    def __post_init__(self) -> None:
+        if not 1024 <= self.port <= 65535:
+            problem = f"{self.port} is not a port that a program without rights can have"
+            raise InvalidSettings("pool.jupyter", problem, "Write 1024 to 65535, or True for 8888")
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +41,8 @@ class PoolSettings:
     """GPUs of each worker."""
     idle: float = 600.0
     """Seconds after which workers above the minimum end that no run has had."""
+    notebook: PoolNotebook | None = field(default=None, metadata=SPARSE)
+    """None: there is none."""
     version: int = field(default=1, metadata=VERSION)
 
     def __post_init__(self) -> None:

@@ -25,6 +25,10 @@ def add_pool(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     up.add_argument("--max", type=_count, default=1, help="most workers (default: 1)")
     up.add_argument("--gpus", type=_count, default=0, help="of each worker (default: 0)")
     up.add_argument("--idle", type=_seconds, default=600.0, help="seconds until idle workers end (default: 600)")
+    up.add_argument(
+        "--jupyter", nargs="?", type=_port, const=True, default=False, metavar="PORT", help="a notebook (port: 8888)"
+    )
+    up.add_argument("--jupyter-python", metavar="PATH", help="interpreter with JupyterLab (default: of the workers)")
     down = ways.add_parser("down", help="end a pool that no run uses")
     down.add_argument("pool", metavar="NAME")
 
@@ -40,10 +44,13 @@ def carry_out(arguments: argparse.Namespace) -> int:
     root, python = local_settings()
     match arguments.way:
         case "up":
-            wanted = TrainingPool(arguments.pool, arguments.min, arguments.max, arguments.gpus, arguments.idle)
+            sizes = (arguments.min, arguments.max, arguments.gpus, arguments.idle)
+            wanted = TrainingPool(arguments.pool, *sizes, arguments.jupyter, arguments.jupyter_python)
             settings = pools.have_up(root, python, wanted.name, wanted.spec())
             pools.await_keeper(root, wanted.name)
             print_line(f'pool {wanted.name} is up: {pools.words(settings)}. Tasks write cluster="{wanted.cluster}"')
+            if settings.notebook:
+                print_line(f"the token of its notebook is in {pools.notebook_token(root, wanted.name)}")
         case "down":
             pools.take_down(root, TrainingPool(arguments.pool).name)
             print_line(f"pool {arguments.pool} is down")
@@ -60,11 +67,14 @@ def carry_out(arguments: argparse.Namespace) -> int:
 
 
 def _print_pool(status: PoolStatus, *, kept: bool) -> None:
+    from elastic_training.clusters.pool import notebook_address
     from elastic_training.console.command.output import print_line, print_table
 
     settings = status.settings
     stands = f"{status.warm - status.free} of {settings.maximum} workers train" if kept else "its keeper is gone"
     print_line(f"pool {settings.name}: {stands}, {status.free} are warm and free")
+    if address := notebook_address(settings):
+        print_line(f"its notebook is at {address}")
     if status.runs:
         print_table(("RUN", "PRIORITY", "HAS", "WISHES", "WHY"), [_row(each) for each in status.runs])
 
@@ -82,6 +92,10 @@ def _row(each: PoolRun) -> tuple[object, ...]:
 
 def _count(word: str) -> int:
     return whole_number_of("workers or GPUs", word, _MOST, least=0)
+
+
+def _port(word: str) -> int:
+    return whole_number_of("port", word, 65535, least=1024)
 
 
 def _seconds(word: str) -> float:
