@@ -199,6 +199,9 @@ chaos-bar: setup ## how much of its time a training of 8 ranks keeps with a faul
 test-pool: setup ## the contract of clusters with workers of a pool, not a part of `make test`
 	ELASTIC_TRAINING_CONTRACT=pool $(call pytest,$(AIRFLOW),pool,tests/contract)
 
+test-notebook: setup ## a cell of a pool's notebook trains in the pool: with the JupyterLab of the Python that ELASTIC_TRAINING_TEST_JUPYTERLAB names
+	ELASTIC_TRAINING_TRAINER_PYTHON=$(CURDIR)/$(TRAINER)/python $(call pytest,$(AIRFLOW),notebook,tests/notebook)
+
 pool-rounds: setup ## hand-overs between two trainings of a pool, each way: same weights? in what time? ROUNDS: 5, MOST: seconds of one
 	@$(TRAINER)/python -m tests.local.pool_rounds $(foreach option,ROUNDS MOST,\
 	    $(if $($(option)),--$(shell tr A-Z a-z <<< $(option)) $($(option))))
@@ -320,5 +323,5 @@ clean-all: clean
 
 .PHONY: help setup setup-tensorflow setup-torchft setup-site site test-site setup-manifests test-manifests test-tutorial test-tensorflow test-tensorflow-kubernetes frontend test lint lint-ruff lint-types lint-imports lint-locks lint-prose lint-tested tested test-all test-unit $(UNIT) \
     test-security test-security-runtime test-security-provider test-contract test-engines test-local test-airflow test-gpu-steps test-long test-viewers test-browser screenshots \
-    test-faults test-frameworks test-scripts setup-frameworks setup-scripts test-kubernetes test-kubernetes-long test-slurm setup-spark test-spark test-oldest test-compose compose-up compose-down test-wheels matrix chaos chaos-bar test-pool pool-rounds standstills fuzz kills soak \
+    test-faults test-frameworks test-scripts setup-frameworks setup-scripts test-kubernetes test-kubernetes-long test-slurm setup-spark test-spark test-oldest test-compose compose-up compose-down test-wheels matrix chaos chaos-bar test-pool test-notebook pool-rounds standstills fuzz kills soak \
     demo bench bench-torch bench-sharded bench-deferred bench-checkpoints bench-status bench-workers bench-page bench-traces gpu-check image cluster-up cluster-down build dist requirements clean clean-all

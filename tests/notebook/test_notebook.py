@@ -20,13 +20,13 @@ import pytest
 from elastic_runtime.pool.folder import PoolDir, pool_folder
 from tests.paced import until
 
-JUPYTER = os.environ.get("ELASTIC_TRAINING_TEST_JUPYTER", "")
+JUPYTER = os.environ.get("ELASTIC_TRAINING_TEST_JUPYTERLAB", "")
 TRAINER = os.environ.get("ELASTIC_TRAINING_TRAINER_PYTHON", "")
 COMMAND = (sys.executable, "-c", "import sys; from elastic_training.console.command.main import main; sys.exit(main())")
 SCRIPT = Path(__file__).with_name("train.py")
 pytestmark = [
     pytest.mark.timeout(420),
-    pytest.mark.skipif(not JUPYTER, reason="ELASTIC_TRAINING_TEST_JUPYTER has to name a Python with jupyterlab"),
+    pytest.mark.skipif(not JUPYTER, reason="ELASTIC_TRAINING_TEST_JUPYTERLAB has to name a Python with jupyterlab"),
 ]
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from elastic_runtime.errors import ClusterUnavailable
-from elastic_runtime.pool.settings import PoolSettings
+from elastic_runtime.pool.settings import PoolNotebook, PoolSettings
 from elastic_runtime.pool.status import PoolRun, PoolStatus
 from elastic_training.concurrency.bridge import run
 from elastic_training.console import pools
@@ -33,6 +33,12 @@ def test_runs_of_others_are_counted_and_named_by_no_reason() -> None:
     assert shown["others"] == 3
     assert [each["run"] for each in shown["runs"]] == ["nightly"]
     assert "digits" not in str(shown)
+
+
+def test_a_notebook_is_named_without_its_token() -> None:
+    with_notebook = PoolStatus(PoolSettings("team-a", notebook=PoolNotebook(8899)), 0, 0)
+    shown = plain_pools([POOL, with_notebook], set())
+    assert [each["notebook"] for each in shown] == ["", "http://127.0.0.1:8899/lab"]
 
 
 def test_other_places_have_none(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -42,6 +42,9 @@ SPEC = RunSpec("run", "uid", ("true",), WorkersSpec(1, 2, 4))
         ("pool.gpus", {"gpus": -1}),
         ("pool.idle", {"idle": timedelta(days=31)}),
         ("pool.idle", {"idle": "long"}),
+        ("pool.jupyter", {"jupyter": 80}),
+        ("pool.jupyter", {"jupyter": "yes"}),
+        ("pool.jupyter_python", {"jupyter_python": "/usr/bin/python3"}),
     ],
 )
 def test_settings_that_cannot_be_are_refused(field: str, given: dict[str, Any]) -> None:
@@ -78,6 +81,18 @@ def test_what_a_pool_cannot_give_is_refused_at_parse() -> None:
     fixed = operator(cluster="pool:team-a", recovery=Recovery(mode="fixed"))
     with pytest.raises(InvalidSettings, match=r"recovery\.mode"):
         fixed.spec("run")
+
+
+def test_a_notebook_needs_jupyterlab(tmp_path: Path, started: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pools, "modules_of", lambda *_: [])
+    with pytest.raises(InvalidSettings, match="/srv/python has no jupyterlab"):
+        have_up(tmp_path, "/srv/python", "team-a", TrainingPool("team-a", jupyter=True).spec())
+    with pytest.raises(InvalidSettings, match="/srv/other has no jupyterlab"):
+        have_up(
+            tmp_path, "/srv/python", "team-a", TrainingPool("team-a", jupyter=9000, jupyter_python="/srv/other").spec()
+        )
+    assert not started
+    assert not list(tmp_path.glob(".pool.team-a/notebook.*"))
 
 
 def test_mapped_tasks_name_a_pool_that_is_up() -> None:

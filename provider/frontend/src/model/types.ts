@@ -225,5 +225,7 @@ export interface PoolRow {
   free: number;
   /** Workers of runs that the viewer may not see. */
   others: number;
+  /** Address on the loopback of the pool's machine; empty: none. */
+  notebook: string;
   runs: { run: string; priority: number; has: number; wanted: number; reason: string }[];
 }

@@ -10,6 +10,7 @@ export function Pool({ pool }: { pool: PoolRow }) {
       <p>
         {used} of {pool.most} workers train, {pool.free} are warm and free
         {pool.others ? `; runs that you may not see have ${pool.others}` : ""}
+        {pool.notebook ? `; on that machine, its notebook is at ${pool.notebook}` : ""}
       </p>
       {pool.runs.length > 0 && (
         <div class="scrolls" tabIndex={0} role="region" aria-label={`Runs in ${name}`}>

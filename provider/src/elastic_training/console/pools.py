@@ -9,7 +9,7 @@ from typing import Any
 from elastic_runtime.errors import ElasticError
 from elastic_runtime.pool.status import PoolStatus
 from elastic_training.clusters.location import LOCAL
-from elastic_training.clusters.pool import list_pools
+from elastic_training.clusters.pool import list_pools, notebook_address
 from elastic_training.clusters.registry import local_settings
 from elastic_training.console import asking
 from elastic_training.redaction.values import masked
@@ -58,5 +58,6 @@ def plain_pools(pools: Iterable[PoolStatus], seen: Collection[str]) -> list[dict
         ]
         others = sum(each.has for each in pool.runs if each.run not in seen)
         most = pool.settings.maximum
-        found.append({"name": pool.settings.name, "most": most, "free": pool.free, "others": others, "runs": rows})
+        row = {"name": pool.settings.name, "most": most, "free": pool.free, "others": others, "runs": rows}
+        found.append({**row, "notebook": notebook_address(pool.settings)})
     return found
