@@ -105,7 +105,7 @@ def test_a_cell_trains_in_the_pool_and_shows_the_log(machine: Machine, browser: 
     output.get_by_text("exit status 0").wait_for(timeout=180_000)
     told = output.inner_text()
     if picture := os.environ.get("ELASTIC_TRAINING_TEST_PICTURE"):
-        page.screenshot(path=picture)
+        Path(picture).write_bytes(page.screenshot())
     page.close()
     assert "2 workers of pool:team-a asked for" in told
     assert "step 10" in told
