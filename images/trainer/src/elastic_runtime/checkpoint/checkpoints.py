@@ -35,6 +35,8 @@ class PartStream(Protocol):
 
 PartWriter = Callable[[PartStream], None]
 """Writes one part."""
+Record = Callable[[str, Manifest, bytes], None]
+"""Notes a checkpoint that is about to be published."""
 
 _log = logging.getLogger(__name__)
 _CHUNK = 1 << 20
@@ -182,6 +184,7 @@ class Checkpoints:
         *,
         handover: bool = False,
         joint: Joint | None = None,
+        record: Record | None = None,
     ) -> StoredCheckpoint | None:
         """Write and publish one. Nothing is retired: see :meth:`retire`.
 
@@ -191,6 +194,7 @@ class Checkpoints:
             parts: name, as :data:`~elastic_runtime.checkpoint.manifest.PART` has it, to writer.
             handover: whether a reclaim notice is the reason.
             joint: these parts are a share of it; all but the first writer bring them, and get None.
+            record: called before it is published, with its name, its manifest, and that as it is written.
 
         Raises:
             OwnershipLost: the run has a newer owner; nothing was published.
@@ -205,7 +209,10 @@ class Checkpoints:
             if joint is not None:
                 written += self._brought(draft, joint)
             manifest = Manifest(step=step, time=time, fence=self.fence, parts=tuple(written), handover=handover)
-            draft.publish(encode_manifest(manifest), self.fence, self.owner)
+            encoded = encode_manifest(manifest)
+            if record is not None:
+                record(name, manifest, encoded)
+            draft.publish(encoded, self.fence, self.owner)
         return StoredCheckpoint(self.store, name, manifest)
 
     def _brought(self, draft: Draft, joint: Joint) -> list[Part]:

@@ -241,12 +241,15 @@ class ShardedState(DurableState):
 
         checkpoints.claim()
         try:
-            found = (spec.resume or lost) and take_newest(checkpoints, read, self._values, self._link)
+            wanted = spec.resume or lost
+            found = take_newest(checkpoints, read, self._values, self._link) if wanted else None
         except InvalidSettings as error:
             reading.end(error)
             raise
         reading.end()
-        return found
+        if found:
+            self._receipt.resume(found)
+        return bool(found)
 
     def _resume(self) -> None:
         """All ranks together, where they find that there is nothing to go on from."""
@@ -294,9 +297,8 @@ class ShardedState(DurableState):
             version.own.loans -= 1
             loan.give_back()
 
-        return Snapshot(
-            self._serial, self._values.step, self._taken_at, writers, give_back, loan.wait, joint=self._joint
-        )
+        parts = self._serial, self._values.step, self._taken_at, writers
+        return Snapshot(*parts, give_back, loan.wait, joint=self._joint, record=self._record())
 
     def finish(self) -> None:
         """Save, and have it durable when this returns on rank 0; a collective, which begins when all have called it.
@@ -309,6 +311,7 @@ class ShardedState(DurableState):
         self._link.end_together(int(self.step), self.on_wait)
         self._commits += 1
         self.save()
+        self._receipt.committed(self._values.step, self._world.size)
         self._has_commits = True
         self._is_writer = self._world.rank == 0
         if self._writer is not None:

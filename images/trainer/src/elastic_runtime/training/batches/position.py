@@ -124,6 +124,7 @@ class BatchPosition:
         """
         world, first, end = self.world, self.step + 1, self.plan.steps
         self._tell_size(world)
+        self._tell_state()
         if one_epoch:
             end = min(end, (1 + self.step // self.plan.steps_per_epoch) * self.plan.steps_per_epoch)
         return Shares(self.plan, range(first, end + 1), world.rank, world.size)
@@ -143,6 +144,13 @@ class BatchPosition:
                         break
                 else:
                     return
+
+    def _tell_state(self) -> None:
+        """For the receipt of a state that keeps one."""
+        if self.position == STEP and hasattr(self.state, "trains_on"):
+            plan = self.plan
+            unit = "samples" if self.counts_samples else "shards"
+            self.state.trains_on(plan, unit)
 
     def _tell_size(self, world: Place) -> None:
         """For samples a second and time left in the run's status; again when another rank has become the first."""

@@ -11,7 +11,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime
 
-from elastic_runtime.checkpoint.checkpoints import Checkpoints, PartWriter, StoredCheckpoint
+from elastic_runtime.checkpoint.checkpoints import Checkpoints, PartWriter, Record, StoredCheckpoint
 from elastic_runtime.checkpoint.joint import Joint
 from elastic_runtime.errors import InvalidSettings, StoreUnavailable
 from elastic_runtime.printable import printable
@@ -48,6 +48,8 @@ class Snapshot:
     """To be called before it is written: comes back when all of it is in host memory."""
     joint: Joint | None = None
     """Where other ranks write their parts of the same checkpoint."""
+    record: Record | None = None
+    """To be called before it is published: the receipt's."""
 
 
 class CheckpointWriter:
@@ -235,6 +237,7 @@ class CheckpointWriter:
                 snapshot.parts,
                 handover=handover,
                 joint=snapshot.joint,
+                record=snapshot.record,
             )
         except REFUSED as error:
             self._send(CheckpointFailed(step=snapshot.step, reason=printable(error)))

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from elastic_runtime.checkpoint import open_store
-from elastic_runtime.checkpoint.checkpoints import Checkpoints, StoredCheckpoint
+from elastic_runtime.checkpoint.checkpoints import Checkpoints, Record, StoredCheckpoint
 from elastic_runtime.clock import utc_now
 from elastic_runtime.documents import from_json
 from elastic_runtime.errors import ElasticError, StatesDiffer
@@ -25,12 +25,14 @@ from elastic_runtime.protocol.rank_link import (
 )
 from elastic_runtime.run.spec import CheckpointSpec
 from elastic_runtime.script.standing import ledger
+from elastic_runtime.training.batches.plan import BatchPlan
 from elastic_runtime.training.checkpointing.between_commits import BetweenCommits
 from elastic_runtime.training.checkpointing.notices import PAUSE, Notices
 from elastic_runtime.training.checkpointing.parts import part_writers, read_parts
 from elastic_runtime.training.checkpointing.writer import CheckpointWriter, Snapshot
 from elastic_runtime.training.family import Family
 from elastic_runtime.training.observing import observing
+from elastic_runtime.training.receipt import StepLog
 from elastic_runtime.training.state.collectives import Agreements, Signals
 from elastic_runtime.training.state.fingerprint import Fingerprint, fingerprint
 from elastic_runtime.training.state.handlers import check_storable
@@ -145,6 +147,7 @@ class DurableState:
         check_verify(verify)
         self._verify = verify
         self._values = StateValues(self.family, self, kept, checks=verify != "never")
+        self._receipt = StepLog()
         self._checks = CommitChecks(clock) if verify == "commits" else None
         self._world = current_world()
         self._agreements = Agreements(self._world, always=self._agrees_always)
@@ -228,8 +231,11 @@ class DurableState:
     def sync(self) -> None:
         """Take rank 0's state; a collective. Rank 0 itself does not change."""
         self._resume()  # again, for a rank that has become the first one since it was made
+        self._values.note = self._receipt.note()
         trusts = self._verify == "commits"  # Else ranks may differ, and are made the same here.
         self._has_commits = self._values.sync(self._world, self._has_commits, trusts=trusts)
+        if self._world.rank != 0:
+            self._receipt.take(self._values.note)
         self.save()
         self._in_sync()
 
@@ -240,11 +246,16 @@ class DurableState:
     def _in_sync(self) -> None:
         self._is_writer = self._world.rank == 0
         self._may_resume = False
+        self._receipt.in_world()
         if self._checks:
             self._checks.begin()
         self._notices.last_commit.commits.begin()
         if self._between is not None and self._is_writer and self._has_commits:
             self._between.go()
+
+    def trains_on(self, plan: BatchPlan, unit: str) -> None:
+        """For the training receipt: by which plan the samples of the next steps are chosen. Batches call it."""
+        self._receipt.trains_on(plan, unit)
 
     def commit(self) -> None:
         """Save the state, report progress, write a durable checkpoint if one is due, and handle changed hosts.
@@ -260,6 +271,7 @@ class DurableState:
         """
         ledger().commits(int(self.step), self._objects)
         self.save()
+        self._receipt.committed(self._values.step, self._world.size)
         self._check_commit()
         self._has_commits = True
         self._is_writer = self._world.rank == 0
@@ -400,6 +412,7 @@ class DurableState:
         # If this rank leaves while others train, the launcher can say who left, and at which step.
         self._link.send(TrainingEnded(int(self.step), waits=False))
         self.save()
+        self._receipt.committed(self._values.step, self._world.size)
         self._has_commits = True
         self._is_writer = self._world.rank == 0
         self._end()
@@ -474,15 +487,23 @@ class DurableState:
         self._may_resume = False
         self._checkpoints.claim()
         with ledger().busy("loading a checkpoint", LOADING):
-            found = self._spec.resume and take_newest(self._checkpoints, self._read, self._values, self._link)
+            found = take_newest(self._checkpoints, self._read, self._values, self._link) if self._spec.resume else None
         if found:
+            self._receipt.resume(found)
             self.save()
 
     def _snapshot(self) -> Snapshot:
         """Return the last save, as the checkpoint writer takes it."""
         loan = self._values.lend()
         parts = part_writers(self.family, loan.tree, self._values.plain)
-        return Snapshot(self._serial, self._values.step, self._taken_at, parts, loan.give_back, loan.wait)
+        return Snapshot(
+            self._serial, self._values.step, self._taken_at, parts, loan.give_back, loan.wait, record=self._record()
+        )
+
+    def _record(self) -> Record:
+        """Return what notes a checkpoint of the last save in the receipt."""
+        assert self._checkpoints is not None
+        return self._receipt.recorder(self._checkpoints.store, self._checkpoints.fence)
 
     def _prepare(self) -> None:
         """Have ready what the first checkpoint needs: the store, and memory for the commits beside it."""

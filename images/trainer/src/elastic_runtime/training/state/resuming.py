@@ -13,8 +13,8 @@ from elastic_runtime.training.state.values import StateValues
 
 def take_newest(
     checkpoints: Checkpoints, read: Callable[[StoredCheckpoint], dict[str, Any]], values: StateValues, link: RankLink
-) -> bool:
-    """Give the values what it holds, and say so; returns whether there is one.
+) -> StoredCheckpoint | None:
+    """Give the values what it holds, and say so; returns it, or None if there is none.
 
     One that does not fit is passed over only for one that does: somebody else must have written it, as this script
     could not have gone on from it. If none fits, the script is another one, and must not begin anew unnoticed.
@@ -46,7 +46,7 @@ def take_newest(
     if newest is None:
         if misfits:
             raise misfits[0]
-        return False
+        return None
     stored, _ = newest
     link.send(Resumed(uri=stored.uri, step=stored.manifest.step))
-    return True
+    return stored
