@@ -40,6 +40,7 @@ PAGES = (
     "docs/project/testing-on-kubernetes.md",
     "docs/reference/provider.md",
     "docs/reference/runtime.md",
+    "docs/receipt.md",
     "docs/results.md",
     "docs/shards.md",
     "docs/slurm.md",

@@ -23,6 +23,8 @@ from elastic_runtime.errors import InvalidDocument
 from elastic_runtime.marks import VERSION
 
 FOLDER = "receipt"
+UNTIL = "ELASTIC_RUNTIME_REPLAY_UNTIL"
+"""Environment variable: the step at which a state ends the ranks of a replay, once it is durable."""
 RECEIPT_VERSION = 1
 MOST_SEGMENTS = 10_000
 """Segments of a run that stay: a week of a checkpoint a minute, some 10 MB."""

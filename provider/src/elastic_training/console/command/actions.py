@@ -15,11 +15,12 @@ from pathlib import Path
 from elastic_runtime.clock import utc_now
 from elastic_runtime.errors import Conflict, InvalidSettings
 from elastic_runtime.run.join import is_joined
+from elastic_runtime.run.spec import RunSpec
 from elastic_runtime.run.status import Status, WorkerStatus
 from elastic_runtime.run.status_failure import without_quotes
 from elastic_training.clusters.cluster import Cluster
 from elastic_training.concurrency.bridge import close, run
-from elastic_training.console.command import pruning
+from elastic_training.console.command import auditing, pruning
 from elastic_training.console.command.exit_status import DONE, REFUSED, USAGE
 from elastic_training.console.command.finding import Chosen, choose, hiding, listing
 from elastic_training.console.command.log import print_log
@@ -42,6 +43,10 @@ def carry_out(arguments: Namespace) -> int:
                 status = _runs(places, arguments)
             case "prune":
                 status = _prune(places, arguments)
+            case "verify":
+                status = auditing.verify(arguments.run, lambda: _spec(run(choose(places, arguments.run))))
+            case "replay":
+                status = auditing.replay(_spec(run(choose(places, arguments.run))), arguments)
             case _:
                 status = _of_a_run(places, arguments)
         sys.stdout.flush()
@@ -70,6 +75,10 @@ def _prune(places: list[str], arguments: Namespace) -> int:
         return REFUSED
     removed = run(pruning.remove_all(found.runs))
     return DONE if removed and not found.unreachable else REFUSED
+
+
+def _spec(chosen: Chosen) -> RunSpec:
+    return run(chosen.cluster.spec(chosen.ref))
 
 
 def _of_a_run(places: list[str], arguments: Namespace) -> int:

@@ -12,6 +12,7 @@ from elastic_runtime.errors import ElasticError
 from elastic_runtime.run.join import LONGEST_LIFETIME
 from elastic_runtime.run.status import Phase
 from elastic_training.console.command import pools
+from elastic_training.console.command.audit_options import add_replay_options
 from elastic_training.console.command.exit_status import INTERRUPTED, REFUSED
 from elastic_training.console.command.numbers import number_of, whole_number_of
 from elastic_training.console.command.pools import add_pool
@@ -108,11 +109,17 @@ def parser() -> argparse.ArgumentParser:
     prune.add_argument("--all-deployments", action="store_true", help="of other deployments of Airflow, too")
     prune.add_argument("--dry-run", action="store_true", help="only list them")
     prune.add_argument("--yes", action="store_true", help="do not ask")
+    _add_audit(commands)
     report = _command(commands, "report", "write a run's report as one HTML page")
     report.add_argument("-o", "--output", metavar="FILE", help="default: standard output")
     add_pool(commands)
     add_rehearse(commands)
     return every
+
+
+def _add_audit(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    _command(commands, "verify", "check a run's training receipt", "the run's name, or the URI of its checkpoints")
+    add_replay_options(_command(commands, "replay", "train some steps of a run again here, and compare the weights"))
 
 
 def _command(

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from elastic_runtime.checkpoint import open_store
 from elastic_runtime.checkpoint.checkpoints import Checkpoints, Record, StoredCheckpoint
+from elastic_runtime.checkpoint.receipts import UNTIL
 from elastic_runtime.clock import utc_now
 from elastic_runtime.documents import from_json
 from elastic_runtime.errors import ElasticError, StatesDiffer
@@ -148,6 +149,7 @@ class DurableState:
         self._verify = verify
         self._values = StateValues(self.family, self, kept, checks=verify != "never")
         self._receipt = StepLog()
+        self._until = int(os.environ[UNTIL]) if UNTIL in os.environ else None
         self._checks = CommitChecks(clock) if verify == "commits" else None
         self._world = current_world()
         self._agreements = Agreements(self._world, always=self._agrees_always)
@@ -284,6 +286,15 @@ class DurableState:
                 self._write_ahead(self._writer)
         while self._receive(committed=True):
             time.sleep(PAUSE)
+        if self._until is not None and self._values.step >= self._until:
+            self._end_replay()
+
+    def _end_replay(self) -> None:
+        """All ranks, at the commit up to which steps are trained again."""
+        self.finish()
+        if self._world.size > 1:
+            self._world.barrier()
+        raise SystemExit(0)
 
     def _objects(self) -> list[object]:
         """Return the optimizers that are kept, beside others."""
