@@ -154,6 +154,24 @@ def test_all_runs_are_listed_with_places_that_are_not_reached(server: Server, pa
     page.get_by_role("heading", name="World size", exact=True).wait_for()
 
 
+def test_costs_of_all_runs_are_summed_up_by_what_the_viewer_chooses(server: Server, page: Any) -> None:
+    server.answers["runs"] = {"total": 0, "runs": [], "unreachable": [], "incomplete": False}
+    figures = {"runs": 3, "unpriced": 1, "seconds": 7200.0, "trained_seconds": 5400.0, "idle_seconds": 1800.0}
+    figures |= {"lost_seconds": 36.0, "cost": "1.50", "idle_cost": "0.40", "lost_cost": "0.02"}
+    sums = [{"name": "digits", **figures}]
+    server.answers["costs"] = {"by": "dag", "currency": "USD", "totals": sums, "all": {"name": "all", **figures}}
+    page.goto(server.url)
+    page.get_by_text("Costs of all runs").click()
+    table = page.get_by_role("region", name="Costs")
+    rows = [row.split() for row in table.get_by_role("row").all_inner_texts()[1:]]
+    assert rows[0] == ["digits", "3", "1.50", "0.50", "0.01", "1.50", "0.40", "0.02"]
+    assert rows[1][0] == "All"
+    page.get_by_text("1 of these runs have no price").wait_for()
+    page.get_by_label("By").select_option("team")
+    page.wait_for_function("() => performance.getEntriesByType('resource').some(e => e.name.includes('by=team'))")
+    assert page.get_by_role("link", name="CSV").get_attribute("href") == "api/v1/costs?by=team&csv=true"
+
+
 def test_a_pool_is_listed_with_who_has_what_and_why(server: Server, page: Any) -> None:
     server.answers["runs"] = {"total": 0, "runs": [], "unreachable": [], "incomplete": False, "pools": [POOL]}
     page.goto(server.url)

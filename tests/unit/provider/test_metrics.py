@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 from airflow.providers.common.compat.sdk import Stats
 
 from elastic_runtime.errors import FailureKind
-from elastic_runtime.run.status import Checkpoint, Phase, Series, Status
+from elastic_runtime.run.status import Checkpoint, Phase, Series, Status, Usage
 from elastic_runtime.run.status_progress import Progress
 from elastic_training.airflow.versions import stats
 from elastic_training.concurrency.bridge import run
@@ -100,6 +101,16 @@ def test_what_happens_is_counted_and_a_recovery_timed(sent: dict[str, Any]) -> N
     }
     run(MetricsListener(OWNER).handle(None, [change(ChangeKind.FINISHED)]))
     assert "elastic_training.runs.ended.succeeded" in sent
+
+
+def test_the_time_of_a_run_that_is_over_is_counted_once(sent: dict[str, Any]) -> None:
+    usage = (Usage("spot", "g4dn.xlarge", 90.0, 30.0), Usage(None, None, 10.4, 0.0))
+    over = replace(TRAINING, phase=Phase.SUCCEEDED, usage=usage, lost_seconds={"standing": 5.0, "repeated": 2.0})
+    listener = MetricsListener(OWNER)
+    run(listener.handle(over, [change(ChangeKind.FINISHED)]))
+    run(listener.handle(over, [change(ChangeKind.CHECKPOINTED)]))
+    names = ("trained", "idle", "lost")
+    assert [sent[f"elastic_training.spent_{name}_seconds"] for name in names] == [70, 30, 7]
 
 
 def test_a_triggerer_has_stats_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessEntity
 
 from elastic_runtime.clock import utc_now
 from elastic_runtime.errors import ClusterUnavailable, FailureKind
@@ -31,6 +32,7 @@ from tests.unit.provider.page_bench import (
     rendering,
     seeing,
     with_timeline,
+    without_rights,
 )
 from tests.unit.provider.virtual_time import run_virtually
 
@@ -245,6 +247,25 @@ class TestLists:
         assert found[2]["cost"] is None
         found = client.get(f"{API}/runs", params={"sort": "finished"}).json()["runs"]
         assert found[0]["name"] == names[0]
+
+    def test_costs_of_all_runs(
+        self, fake: FakeCluster, client: Browser, rendered: Rendered, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        settings = next(iter(rendered.values()))
+        for number in range(2):
+            rendered[("nightly", IDS["run_id"], "train", number)] = settings | {"price_book": "example"}
+            deferred(operator(deferrable=True), trying(map_index=number))
+            fake.publish(next(reversed(fake.runs)), usage=(Usage("spot", "g4dn.xlarge", 3600.0, 1800.0),))
+        found = client.get(f"{API}/costs", params={"by": "dag"}).json()
+        [nightly] = found["totals"]
+        assert (nightly["name"], nightly["runs"], nightly["trained_seconds"]) == ("nightly", 2, 3600.0)
+        assert Decimal(nightly["cost"]) > Decimal(nightly["idle_cost"]) > 0
+        table = client.get(f"{API}/costs", params={"by": "place", "csv": True})
+        assert table.headers["content-type"].startswith("text/csv")
+        assert table.text.splitlines()[1].startswith("local,2,0,")
+        assert client.get(f"{API}/costs", params={"by": "colour"}).status_code == 422
+        without_rights(monkeypatch, DagAccessEntity.XCOM)
+        assert client.get(f"{API}/costs").json()["totals"] == []
 
     def test_places_are_asked_once_however_many_people_look(
         self, fake: FakeCluster, client: Browser, monkeypatch: pytest.MonkeyPatch

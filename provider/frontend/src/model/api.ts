@@ -1,6 +1,6 @@
 /** The server's routes, relative to the page: Airflow may be served below a path of its own. */
 
-import type { DagRunTask, RunsPage, TaskIds, TaskPage } from "./types";
+import type { CostsAnswer, DagRunTask, RunsPage, TaskIds, TaskPage } from "./types";
 
 export class ServerSays extends Error {
   constructor(
@@ -53,6 +53,10 @@ export async function fetchDagRun(query: URLSearchParams): Promise<DagRunTask[]>
 
 export function fetchRuns(query: URLSearchParams): Promise<RunsPage> {
   return ask(`runs?${query}`);
+}
+
+export function fetchCosts(query: URLSearchParams): Promise<CostsAnswer> {
+  return ask(`costs?${query}`);
 }
 
 export type Change = "scale" | "pause" | "resume" | "notice" | "end";

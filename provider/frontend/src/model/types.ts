@@ -229,3 +229,26 @@ export interface PoolRow {
   notebook: string;
   runs: { run: string; priority: number; has: number; wanted: number; reason: string }[];
 }
+
+export type CostsBy = "dag" | "team" | "month" | "place";
+
+/** Seconds are of workers, but those lost of the runs; money is text in dollars. */
+export interface CostTotal {
+  name: string;
+  runs: number;
+  unpriced: number;
+  seconds: number;
+  trained_seconds: number;
+  idle_seconds: number;
+  lost_seconds: number;
+  cost: string;
+  idle_cost: string;
+  lost_cost: string;
+}
+
+export interface CostsAnswer {
+  by: CostsBy;
+  currency: string;
+  totals: CostTotal[];
+  all: CostTotal;
+}

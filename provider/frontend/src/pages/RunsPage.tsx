@@ -4,6 +4,7 @@ import { fetchRuns } from "../model/api";
 import { moment, whole, words } from "../model/format";
 import { usePolled } from "../model/poll";
 import { shortOf } from "../model/progress";
+import { Costs } from "../parts/Costs";
 import { Pool } from "../parts/Pool";
 import type { RunRow } from "../model/types";
 import { stepOf } from "../model/unknown";
@@ -85,6 +86,7 @@ export function RunsPage() {
           </nav>
         </>
       )}
+      <Costs />
     </main>
   );
 }

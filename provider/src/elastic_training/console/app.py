@@ -31,8 +31,10 @@ from elastic_runtime.printable import printable
 from elastic_training.concurrency.daemons import in_daemon
 from elastic_training.console import changes, page, runs, timeline
 from elastic_training.console.access import Person, may_change, may_look, of_this_site, require, rights
+from elastic_training.console.costs import CostsWanted, plain_costs
 from elastic_training.console.late import Ended, LateKeeping
 from elastic_training.console.limiter import Busy, Limiter
+from elastic_training.cost.totals import as_csv, total_by
 from elastic_training.identity.deployment import deployment
 from elastic_training.identity.naming import TaskIdentity
 from elastic_training.redaction.values import masked
@@ -137,6 +139,10 @@ def _read_routes(app: FastAPI, limiter: Limiter) -> None:
         afterwards.add_task(_aside, late.keep, ended)
         return answer
 
+    @app.get("/api/v1/costs")
+    async def costs(wanted: Annotated[CostsWanted, Query()], user: User) -> Response:
+        return await limiter.call(_costs, run_list, wanted, user)
+
     @app.get("/report")
     async def report(ids: Asked, user: User, try_number: Try = None) -> Response:
         return await limiter.call(_report, ids, user, try_number)
@@ -161,6 +167,14 @@ def _dag_run(dag_id: str, run_id: str, user: Any) -> Response:
 def _all_runs(run_list: runs.RunList, wanted: runs.Wanted, user: Any) -> tuple[Response, list[Ended]]:
     shown, ended = run_list.shown(wanted, deployment(), Person(user))
     return JSONResponse(shown), ended
+
+
+def _costs(run_list: runs.RunList, wanted: CostsWanted, user: Any) -> Response:
+    found = run_list.costs(wanted, deployment(), Person(user))
+    if not wanted.csv:
+        return JSONResponse(plain_costs(found, wanted.by))
+    headers = {"Content-Disposition": f'attachment; filename="costs-by-{wanted.by}.csv"'}
+    return Response(as_csv(total_by(found, wanted.by), wanted.by), media_type="text/csv", headers=headers)
 
 
 def _report(ids: Ids, user: Any, try_number: int | None) -> Response:

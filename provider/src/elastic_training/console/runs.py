@@ -24,11 +24,13 @@ from elastic_runtime.run.status_failure import without_quotes
 from elastic_training.airflow.rendered import rendered_of_tasks
 from elastic_training.concurrency.newest import Newest
 from elastic_training.console.asking import Deadline
+from elastic_training.console.costs import CostsWanted, known_owners, no_owners, spent
 from elastic_training.console.late import Ended
 from elastic_training.console.places import FoundRun, RecentRuns, plain_run
 from elastic_training.console.pools import plain_pools
-from elastic_training.cost.bill import bill
+from elastic_training.cost.bill import Bill, bill
 from elastic_training.cost.price_book import named_book, read_book
+from elastic_training.cost.totals import Spent
 from elastic_training.identity.ownership import Owner
 from elastic_training.redaction.free_text import without_dollars
 from elastic_training.redaction.values import masked
@@ -122,6 +124,26 @@ class RunList:
         }
         return page, [row.ended() for row in rows if row.run.headline.phase.final]
 
+    def costs(self, wanted: CostsWanted, deployment: str, viewer: Viewer) -> list[Spent]:
+        """Every run whose cost the viewer may see.
+
+        Args:
+            wanted: which ones.
+            deployment: of Airflow: other ones' runs in the same place do not count.
+            viewer: whoever asks.
+        """
+        found = self._recent.get()
+        mine = [(each, each.owner) for each in found.runs if each.owner and each.owner.deployment == deployment]
+        dag_ids = {each for each in viewer.seen({owner.dag_id for _, owner in mine}) if viewer.may_see_results(each)}
+        seen = [row for row in mine if row[1].dag_id in dag_ids]
+        fields = self._fields.of([owner for _, owner in seen])
+        books = Deadline(BOOKS_TIMEOUT)
+
+        def bill_of(each: FoundRun, owner: Owner) -> Bill | None:
+            return self._spending.bill(each.headline.usage, fields[owner].get("price_book"), books)
+
+        return spent(seen, bill_of, wanted.since, known_owners if wanted.by == "team" else no_owners)
+
     def _cost(
         self,
         each: FoundRun,
@@ -202,7 +224,12 @@ class Spending:
         self._lock = threading.Lock()
 
     def cost(self, usage: Iterable[Usage], given: str | None, deadline: Deadline) -> Decimal | None:
-        """In dollars; None: nothing of it has a price, or its book cannot be read now.
+        """In dollars; None: nothing of it has a price, or its book cannot be read now. As :meth:`bill`."""
+        made = self.bill(usage, given, deadline)
+        return made.cost if made and made.priced else None
+
+    def bill(self, usage: Iterable[Usage], given: str | None, deadline: Deadline) -> Bill | None:
+        """Return the bill. None: there is no book, or it cannot be read now.
 
         Args:
             usage: seconds by kind of machine.
@@ -211,11 +238,10 @@ class Spending:
         """
         try:
             book = self._book(named_book(given), deadline)
-            made = bill(tuple(usage)[:MAX_USAGE], book) if book else None
+            return bill(tuple(usage)[:MAX_USAGE], book) if book else None
         except Exception as error:  # noqa: BLE001  # of one run, whose book and figures say anything
             log.warning("What a run has cost is not known: %s: %s", type(error).__name__, printable(error))
             return None
-        return made.cost if made and made.priced else None
 
     def _book(self, name: str, deadline: Deadline) -> Mapping[str, Price] | None:
         with self._lock:

@@ -77,7 +77,7 @@ class Bill:
     @property
     def unpriced_seconds(self) -> Decimal:
         """Seconds of workers on machines without a price."""
-        return sum((_seconds(line.usage.seconds) for line in self.lines if line.price is None), Decimal())
+        return sum((seconds_of(line.usage.seconds) for line in self.lines if line.price is None), Decimal())
 
 
 def usage_of(status: Status) -> tuple[Usage, ...]:
@@ -112,8 +112,8 @@ def _line(usage: Usage, price: Price | None) -> Line:
         return Line(usage, None, None, None, None, "the price book has no price of this capacity type")
     note = "the node has no capacity type: charged as on demand" if usage.capacity_type is None else ""
     rate = price.spot if usage.capacity_type == SPOT else price.on_demand
-    seconds = _seconds(usage.seconds)
-    idle = min(_seconds(usage.idle_seconds), seconds)
+    seconds = seconds_of(usage.seconds)
+    idle = min(seconds_of(usage.idle_seconds), seconds)
     return Line(usage, rate, _money(seconds, rate), _money(idle, rate), _money(seconds, price.on_demand), note)
 
 
@@ -121,7 +121,7 @@ def _money(seconds: Decimal, price: Decimal) -> Decimal:
     return (seconds * price / _HOUR).quantize(_CENT)
 
 
-def _seconds(seconds: float) -> Decimal:
+def seconds_of(seconds: float) -> Decimal:
     """Return the seconds, to the millisecond."""
     with localcontext(_EXACT):
         return Decimal(str(min(max(seconds, 0.0), _LONGEST))).quantize(_MILLISECOND)
@@ -137,8 +137,8 @@ def plain_usage(usage: Iterable[Usage]) -> list[dict[str, Any]]:
         {
             "capacity_type": each.capacity_type,
             "instance_type": each.instance_type,
-            "seconds": float(_seconds(each.seconds)),
-            "idle_seconds": float(_seconds(each.idle_seconds)),
+            "seconds": float(seconds_of(each.seconds)),
+            "idle_seconds": float(seconds_of(each.idle_seconds)),
         }
         for each in usage
     ]

@@ -82,6 +82,20 @@ def gauges(status: Status) -> Iterator[Metric]:
             yield Metric("gauge", PREFIX + name, value)
 
 
+def spent(status: Status) -> Iterator[Metric]:
+    """Return the counters of the time of a run that is over, in whole seconds. Pure."""
+    used = sum(each.seconds for each in status.usage)
+    idle = sum(each.idle_seconds for each in status.usage)
+    values = {
+        "spent_trained_seconds": used - idle,
+        "spent_idle_seconds": idle,
+        "spent_lost_seconds": sum(status.lost_seconds.values()),
+    }
+    for name, value in values.items():
+        if value >= 1:
+            yield Metric("incr", PREFIX + name, round(value))
+
+
 class MetricsListener(Listener):
     """Counts, and gauges from time to time, tagged with ``dag_id`` and ``task_id``.
 
@@ -97,6 +111,8 @@ class MetricsListener(Listener):
     @override
     async def handle(self, status: Status | None, news: Sequence[Change]) -> None:
         metrics = list(counts(news))
+        if status is not None and any(change.kind is ChangeKind.FINISHED for change in news):
+            metrics += spent(status)
         if status is not None and (news or time.monotonic() >= self._due):
             self._due = time.monotonic() + GAUGES_EVERY
             metrics += gauges(status)

@@ -6,7 +6,8 @@ runs, or a watch, need not fetch the statuses; on this machine as a file beside 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime
 from hashlib import blake2s
 from typing import Any
@@ -52,6 +53,7 @@ class Headline:
     progress: Progress | None = None
     deadline: DeadlineStatus | None = None
     usage: tuple[Usage, ...] = ()
+    lost_seconds: Mapping[str, float] = field(default_factory=dict)
 
 
 def without_figures(status: Status) -> Status:

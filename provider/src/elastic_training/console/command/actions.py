@@ -20,7 +20,7 @@ from elastic_runtime.run.status import Status, WorkerStatus
 from elastic_runtime.run.status_failure import without_quotes
 from elastic_training.clusters.cluster import Cluster
 from elastic_training.concurrency.bridge import close, run
-from elastic_training.console.command import auditing, pruning
+from elastic_training.console.command import auditing, costing, pruning
 from elastic_training.console.command.exit_status import DONE, REFUSED, USAGE
 from elastic_training.console.command.finding import Chosen, choose, hiding, listing
 from elastic_training.console.command.log import print_log
@@ -43,6 +43,8 @@ def carry_out(arguments: Namespace) -> int:
                 status = _runs(places, arguments)
             case "prune":
                 status = _prune(places, arguments)
+            case "costs":
+                status = costing.costs(places, arguments)
             case "verify":
                 status = auditing.verify(arguments.run, lambda: _spec(run(choose(places, arguments.run))))
             case "replay":

@@ -6,7 +6,7 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
-from datetime import timedelta
+from datetime import date, timedelta
 
 from elastic_runtime.errors import ElasticError
 from elastic_runtime.run.join import LONGEST_LIFETIME
@@ -110,11 +110,19 @@ def parser() -> argparse.ArgumentParser:
     prune.add_argument("--dry-run", action="store_true", help="only list them")
     prune.add_argument("--yes", action="store_true", help="do not ask")
     _add_audit(commands)
+    _add_costs(commands)
     report = _command(commands, "report", "write a run's report as one HTML page")
     report.add_argument("-o", "--output", metavar="FILE", help="default: standard output")
     add_pool(commands)
     add_rehearse(commands)
     return every
+
+
+def _add_costs(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    costs = _command(commands, "costs", "sum up what the runs have cost, with idle and lost time", "", as_json=True)
+    costs.add_argument("--by", choices=("dag", "team", "month", "place"), default="dag", help="default: dag")
+    costs.add_argument("--since", type=_day, metavar="YYYY-MM-DD", help="only runs that began then or later, in UTC")
+    costs.add_argument("--csv", action="store_true", help="for spreadsheets")
 
 
 def _add_audit(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -147,6 +155,13 @@ def _command(
 
 def _lines(word: str) -> int:
     return whole_number_of("lines", word, 1_000_000)
+
+
+def _day(word: str) -> date:
+    try:
+        return date.fromisoformat(word)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{word!r} is not a day such as 2026-11-28") from None
 
 
 def _days(word: str) -> float:
