@@ -74,3 +74,19 @@ def test_another_world_size_has_the_same_weights_where_sums_are_exact(
         assert other.tensors is not None
         assert other.is_within(1e-5)
         assert not other.is_within(0.0)
+
+
+def test_a_receipt_goes_through_resizes(start: Start, tmp_path: Path) -> None:
+    spec = CheckpointSpec((tmp_path / "store").as_uri(), keep=5)
+    run = start(Script("exact.py", holds=(10, 25)), checkpoint=spec)
+    run.at(10)
+    run.resize(3)
+    run.worlds(2, 3)
+    run.go(10)
+    run.at(25)
+    run.resize(1)
+    run.go(25)
+    assert run.finish().phase is Phase.SUCCEEDED, run.report("no success")
+    found = verify(open_store(spec.uri))
+    assert (found.step, found.unknown) == (70, 0)
+    assert [ranks for _, ranks in found.worlds] == [2, 3, 1]
