@@ -90,3 +90,17 @@ def test_a_receipt_goes_through_resizes(start: Start, tmp_path: Path) -> None:
     found = verify(open_store(spec.uri))
     assert (found.step, found.unknown) == (70, 0)
     assert [ranks for _, ranks in found.worlds] == [2, 3, 1]
+
+
+def test_another_rank_goes_on_with_the_receipt_when_rank_0_is_lost(start: Start, tmp_path: Path) -> None:
+    spec = CheckpointSpec((tmp_path / "store").as_uri(), every=0.2, keep=5)
+    run = start(Script("exact.py", holds=(10, 25)), checkpoint=spec)
+    run.at(10)
+    run.go(10)
+    run.at(25)
+    run.kill_rank(0)
+    run.go(25)
+    assert run.finish().phase is Phase.SUCCEEDED, run.report("no success")
+    found = verify(open_store(spec.uri))
+    assert (found.step, found.unknown) == (70, 0)
+    assert found.resumed == 0
