@@ -103,12 +103,7 @@ def parser() -> argparse.ArgumentParser:
     shell.add_argument("--run", action="store_true", dest="enter", help="run it; kubectl has to be installed")
     end = _command(commands, "end", "ask a run to end; its documents and checkpoints stay")
     end.add_argument("--yes", action="store_true", help="do not ask")
-    prune = _command(commands, "prune", "remove runs that are over for long; their checkpoints stay", "")
-    prune.add_argument("--days", type=_days, metavar="N", help="older than so many days (default: keep_days)")
-    prune.add_argument("--runs", type=_lines, metavar="N", help="but for the last N DAG runs of each task (keep_runs)")
-    prune.add_argument("--all-deployments", action="store_true", help="of other deployments of Airflow, too")
-    prune.add_argument("--dry-run", action="store_true", help="only list them")
-    prune.add_argument("--yes", action="store_true", help="do not ask")
+    _add_prune(commands)
     _add_audit(commands)
     _add_costs(commands)
     report = _command(commands, "report", "write a run's report as one HTML page")
@@ -116,6 +111,15 @@ def parser() -> argparse.ArgumentParser:
     add_pool(commands)
     add_rehearse(commands)
     return every
+
+
+def _add_prune(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    prune = _command(commands, "prune", "remove runs that are over for long; their checkpoints stay", "")
+    prune.add_argument("--days", type=_days, metavar="N", help="older than so many days (default: keep_days)")
+    prune.add_argument("--runs", type=_lines, metavar="N", help="but for the last N DAG runs of each task (keep_runs)")
+    prune.add_argument("--all-deployments", action="store_true", help="of other deployments of Airflow, too")
+    prune.add_argument("--dry-run", action="store_true", help="only list them")
+    prune.add_argument("--yes", action="store_true", help="do not ask")
 
 
 def _add_costs(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
