@@ -33,6 +33,7 @@ STEERED: dict[str, Any] = {
 AROUND = f'<iframe sandbox="allow-scripts allow-same-origin allow-forms" src="{TASK}" width=900 height=800></iframe>'
 """As Airflow 3.3 shows a page of others."""
 TIMELINE = gzip.compress(b'{"traceEvents": []}')
+COMMAND = "elastic-join digits-train --at 10.0.0.5:7443 --token join-c2VjcmV0"
 KINDS = {"js": "text/javascript", "css": "text/css"}
 POOL = {
     "name": "team-a", "most": 4, "free": 0, "others": 2,
@@ -53,6 +54,7 @@ def page_of(**changes: Any) -> dict[str, Any]:
         "message": None,
         "limits": {"minimum": 1, "maximum": 4},
         "live": True,
+        "joinable": False,
         "may_edit": True,
         "hidden": [],
         "cost": None,
@@ -97,7 +99,8 @@ class Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         self.server.posts.append((self.path, body, self.headers["X-Elastic-Training"]))
-        self.answer(b"{}", "application/json")
+        answer = {"command": COMMAND} if self.path.endswith("/token") else {}
+        self.answer(json.dumps(answer).encode(), "application/json")
 
     def answer(self, body: bytes, kind: str, policy: str = PAGE_POLICY, attachment: str = "") -> None:
         self.send_response(200)

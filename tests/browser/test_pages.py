@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.browser.console_server import POOL, STATUS, STEERED, TASK, TIMELINE, Server, page_of
+from tests.browser.console_server import COMMAND, POOL, STATUS, STEERED, TASK, TIMELINE, Server, page_of
 
 
 def test_the_tables_hold_the_numbers_of_the_run(server: Server, page: Any) -> None:
@@ -111,6 +111,19 @@ def test_ending_is_confirmed_first(server: Server, page: Any) -> None:
     page.get_by_text("The run has been asked to end").wait_for()
 
     assert server.posts[0][0] == "/elastic-training/api/v1/end"
+
+
+def test_a_token_is_shown_once(server: Server, page: Any) -> None:
+    page.goto(server.url + TASK)
+    page.get_by_role("button", name="End the run…").wait_for()
+    assert page.get_by_role("button", name="Add a machine…").count() == 0
+    server.answers["task"] = page_of(joinable=True)
+    page.goto(server.url + TASK)
+    page.get_by_role("button", name="Add a machine…").click()
+    page.get_by_text(COMMAND).wait_for()
+    assert server.posts == [("/elastic-training/api/v1/token", server.posts[0][1], "1")]
+    page.get_by_role("button", name="Close").click()
+    page.get_by_text(COMMAND).wait_for(state="detached")
 
 
 def test_the_rank_that_failed_first_is_on_top(server: Server, page: Any) -> None:

@@ -14,7 +14,7 @@ from elastic_training.console import access
 from tests.unit.provider.operator_bench import NAME, deferred, operator, run_in, trying
 from tests.unit.provider.page_bench import API, CHANGING, IDS, PREFIX, Browser, Rendered, only_dag, rendering, seeing
 
-POSTS: dict[str, dict[str, Any]] = {"scale": {"workers": 3}, "notice": {"worker": "worker-0"}, "end": {}}
+POSTS: dict[str, dict[str, Any]] = {"scale": {"workers": 3}, "notice": {"worker": "worker-0"}, "token": {}, "end": {}}
 READS = {
     f"{API}/task": IDS,
     f"{API}/dag-run": {"dag_id": IDS["dag_id"], "run_id": IDS["run_id"]},

@@ -16,6 +16,7 @@ from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessE
 from elastic_runtime.clock import utc_now
 from elastic_runtime.errors import ClusterUnavailable, FailureKind
 from elastic_runtime.launcher.record.series import noted
+from elastic_runtime.run.join import JoinToken
 from elastic_runtime.run.status import Phase, Series, Usage
 from elastic_runtime.run.status_progress import Progress
 from elastic_training.clusters.fake import FakeCluster
@@ -185,6 +186,31 @@ class TestChanges:
         assert answer.status_code == 200
         assert "left" in {str(each.state) for each in run_in(fake).status.workers if each.name == worker}
         assert client.post(f"{API}/notice", json={**IDS, "worker": "x"}, headers=CHANGING).status_code == 422
+
+    def test_a_token_is_in_the_answer_and_in_no_log(
+        self, fake: FakeCluster, client: Browser, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        deferred(operator(workers={"min": 1, "max": 4, "join": {"address": "10.0.0.5"}}, deferrable=True), trying())
+        token = JoinToken.create(b"p" * 32).text()
+
+        async def made(*_: object) -> str:
+            return token
+
+        monkeypatch.setattr(fake, "join_token", made)
+        assert shown(client)["joinable"] is True
+        with caplog.at_level("DEBUG"):
+            answer = client.post(f"{API}/token", json=IDS, headers=CHANGING)
+        assert answer.json() == {"command": f"elastic-join {NAME} --at 10.0.0.5:7443 --token {token}"}
+        assert answer.headers["Cache-Control"] == "no-store"
+        assert "has asked for a token" in caplog.text
+        assert token not in caplog.text
+
+    def test_a_run_that_no_machine_may_join_has_no_token(self, fake: FakeCluster, client: Browser) -> None:
+        deferred(operator(deferrable=True), trying())
+        assert shown(client)["joinable"] is False
+        answer = client.post(f"{API}/token", json=IDS, headers=CHANGING)
+        assert answer.status_code == 422
+        assert "machines may not join the run" in answer.json()["message"]
 
     def test_the_end(self, fake: FakeCluster, client: Browser) -> None:
         deferred(operator(deferrable=True), trying())

@@ -61,11 +61,21 @@ export function fetchCosts(query: URLSearchParams): Promise<CostsAnswer> {
 
 export type Change = "scale" | "pause" | "resume" | "notice" | "end";
 
-/** Change a run. The header is one that a form of another site cannot send. */
+/** Change a run. */
 export async function change(what: Change, ids: TaskIds, more: object): Promise<void> {
-  await ask(what, {
+  await post(what, { ...ids, ...more });
+}
+
+/** The command by which a machine joins the run. Secret. */
+export async function newToken(ids: TaskIds): Promise<string> {
+  return (await post<{ command: string }>("token", ids)).command;
+}
+
+/** The header is one that a form of another site cannot send. */
+function post<T>(path: string, body: object): Promise<T> {
+  return ask(path, {
     method: "POST",
     headers: { "Content-Type": "application/json", "X-Elastic-Training": "1" },
-    body: JSON.stringify({ ...ids, ...more }),
+    body: JSON.stringify(body),
   });
 }

@@ -152,6 +152,8 @@ export interface TaskPage {
   message: string | null;
   limits: { minimum: number; maximum: number } | null;
   live: boolean;
+  /** Whether other machines may join the run by hand. */
+  joinable: boolean;
   may_edit: boolean;
   cost: Cost | null;
   /** What the viewer has no right to in Airflow. */

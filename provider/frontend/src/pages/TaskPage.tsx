@@ -69,7 +69,7 @@ function Shown({ page, status, refresh }: { page: Page; status: Status; refresh:
         <p class="remark">Metrics, files and cost are hidden: you may not read this DAG's XComs.</p>
       )}
       <Headline status={status} figures={figuresOf(page, status)} />
-      {editable && <Controls changes={changes} status={status} limits={page.limits} />}
+      {editable && <Controls ids={ids} joinable={page.joinable} changes={changes} status={status} limits={page.limits} />}
       <Section title="World size">
         <SizeChart status={status} />
       </Section>

@@ -1,5 +1,5 @@
 import { useEffect, useRef, useState } from "preact/hooks";
-import { type Change, change } from "../model/api";
+import { type Change, change, newToken } from "../model/api";
 import type { Status, TaskIds } from "../model/types";
 
 /** Seconds that a drill leaves a worker. */
@@ -41,13 +41,52 @@ export function useChanges(ids: TaskIds, after: () => void): Changes {
   };
 }
 
+/** A button that shows, once, the command by which a machine joins the run. Nothing keeps it. */
+function AddMachine({ ids, busy }: { ids: TaskIds; busy: boolean }) {
+  const dialog = useRef<HTMLDialogElement>(null);
+  const [command, setCommand] = useState("");
+  const [problem, setProblem] = useState("");
+  async function show(): Promise<void> {
+    setCommand("");
+    setProblem("");
+    dialog.current?.showModal();
+    try {
+      setCommand(await newToken(ids));
+    } catch (error) {
+      setProblem(String((error as Error).message));
+    }
+  }
+  return (
+    <>
+      <button type="button" disabled={busy} onClick={() => void show()}>
+        Add a machine…
+      </button>
+      <dialog ref={dialog} aria-labelledby="machine-title" onClose={() => setCommand("")}>
+        <h2 id="machine-title">Add a machine</h2>
+        {command && (
+          <>
+            <p>Run this command on the machine, within an hour. It holds a secret, works once, and is not shown again.</p>
+            <pre class="command" tabIndex={0} aria-label="Command">{command}</pre>
+          </>
+        )}
+        <output aria-live="polite">{problem}</output>
+        <form method="dialog">
+          <button type="submit">Close</button>
+        </form>
+      </dialog>
+    </>
+  );
+}
+
 interface Props {
+  ids: TaskIds;
+  joinable: boolean;
   changes: Changes;
   status: Status;
   limits: { minimum: number; maximum: number } | null;
 }
 
-export function Controls({ changes, status, limits }: Props) {
+export function Controls({ ids, joinable, changes, status, limits }: Props) {
   const pause = status.pause && !status.pause.refused ? status.pause : null;
   const target = pause ? pause.workers : status.target_size;
   const [workers, setWorkers] = useState(String(target));
@@ -80,6 +119,7 @@ export function Controls({ changes, status, limits }: Props) {
       <button type="button" disabled={changes.busy} onClick={pause ? changes.resume : changes.pause}>
         {pause ? "Resume" : "Pause"}
       </button>
+      {joinable && <AddMachine ids={ids} busy={changes.busy} />}
       <button type="button" class="dangerous" disabled={changes.busy} onClick={() => dialog.current?.showModal()}>
         End the run…
       </button>

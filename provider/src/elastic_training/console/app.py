@@ -203,12 +203,12 @@ async def _aside(function: Callable[[list[Ended]], None], ended: list[Ended]) ->
 
 
 def _change_routes(app: FastAPI, limiter: Limiter) -> None:
-    def done(user: Any, ids: Ids, what: str, change: Callable[[TaskIdentity], None]) -> Response:
+    def done(user: Any, ids: Ids, what: str, change: Callable[[TaskIdentity], str | None]) -> Response:
         require(may_change(user, ids.dag_id))
-        change(ids.task())
+        command = change(ids.task())
         words = printable(str(user.get_name()), 100), printable(what, 400), printable(repr(ids.task()), 1000)
         log.info("%s has asked for %s on the page of %s", *words)
-        return JSONResponse({})
+        return JSONResponse({} if command is None else {"command": command})
 
     @app.post("/api/v1/scale")
     async def scale(body: Size, user: User) -> Response:
@@ -229,6 +229,10 @@ def _change_routes(app: FastAPI, limiter: Limiter) -> None:
     async def notice(body: Notice, user: User) -> Response:
         change = partial(changes.notice, worker=body.worker, seconds=body.seconds)
         return await limiter.call(done, user, body, f"a notice for {body.worker}", change)
+
+    @app.post("/api/v1/token")
+    async def token(body: Ids, user: User) -> Response:
+        return await limiter.call(done, user, body, "a token with which a machine joins", changes.token)
 
     @app.post("/api/v1/end")
     async def end(body: Ids, user: User) -> Response:

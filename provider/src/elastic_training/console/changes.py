@@ -5,13 +5,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine
 from datetime import timedelta
-from typing import Any
+from typing import Any, TypeVar
 
 from elastic_runtime.errors import ClusterUnavailable, Conflict, RunNotFound
+from elastic_runtime.run.join import join_command
 from elastic_training.concurrency.bridge import run
 from elastic_training.console.asking import LOOK, Deadline
 from elastic_training.console.page import NO_TRAINING, Found, find, settings_of
 from elastic_training.identity.naming import TaskIdentity
+
+T = TypeVar("T")
 
 
 def scale(task: TaskIdentity, workers: int, person: str) -> None:
@@ -50,7 +53,23 @@ def end(task: TaskIdentity, person: str) -> None:
     _change(task, lambda found: found.cluster.cancel(found.ref, reason, found.owner_text))
 
 
-def _change(task: TaskIdentity, ask: Callable[[Found], Coroutine[Any, Any, object]]) -> None:
+def token(task: TaskIdentity) -> str:
+    """Return the command by which a machine joins the run, within :data:`TOKEN_LIFETIME`. Secret; kept nowhere.
+
+    Raises:
+        InvalidSettings: machines may not join the run.
+        ElasticError: there is no run, it is over, or its place or launcher does not answer.
+    """
+
+    async def command(found: Found) -> str:
+        made = await found.cluster.join_token(found.ref)
+        assert found.spec.join is not None  # or there would be no token
+        return join_command(found.ref.name, found.spec.join, made)
+
+    return _change(task, command)
+
+
+def _change(task: TaskIdentity, ask: Callable[[Found], Coroutine[Any, Any, T]]) -> T:
     settings = settings_of(task)
     if settings is None:
         raise RunNotFound(NO_TRAINING)
@@ -58,12 +77,12 @@ def _change(task: TaskIdentity, ask: Callable[[Found], Coroutine[Any, Any, objec
     found = find(str(settings["cluster"]), task, deadline)
     if not found.live:
         raise Conflict(f"the run {found.ref.name} is over")
-    run(_within(deadline.left, ask(found)))
+    return run(_within(deadline.left, ask(found)))
 
 
-async def _within(seconds: float, change: Coroutine[Any, Any, object]) -> None:
+async def _within(seconds: float, change: Coroutine[Any, Any, T]) -> T:
     try:
-        await asyncio.wait_for(change, seconds)
+        return await asyncio.wait_for(change, seconds)
     except TimeoutError:
         told = f"it has not answered in {LOOK:g} s, and may still do what was asked: look before you ask again"
         raise ClusterUnavailable(told) from None

@@ -308,6 +308,7 @@ def _of_place(task: TaskIdentity, seen: Seen, found: Found, rights: Rights) -> d
     return page | {
         "limits": {"minimum": found.spec.workers.minimum, "maximum": found.spec.workers.maximum},
         "live": found.live,
+        "joinable": found.spec.join is not None,
         "may_edit": rights.edit,
         "cost": seen.cost if rights.results else None,
         "links": _links(task, number, status, rights, _checkpoints(seen.settings, found) if rights.results else None),
@@ -337,6 +338,7 @@ def _page(
         "message": None if message is None else masked(message),
         "limits": None,
         "live": False,
+        "joinable": False,
         "may_edit": False,
         "cost": None,
         "hidden": [],

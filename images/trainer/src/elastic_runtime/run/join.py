@@ -106,6 +106,11 @@ class JoinToken:
         return digest_of(self.secret.hex())
 
 
+def join_command(run: str, join: JoinSpec, token: str) -> str:
+    """Return the command by which a machine joins that run. Secret, as the token is."""
+    return f"elastic-join {run} --at {join.at} --token {token}"
+
+
 def digest_of(secret: str) -> str:
     """Return the digest of a secret as a request to join has it, which may be any text."""
     return hashlib.sha256(secret.encode("utf-8", "surrogatepass")).hexdigest()
