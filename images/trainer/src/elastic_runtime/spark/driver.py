@@ -12,6 +12,7 @@ import json
 import os
 import sys
 import threading
+import time
 from typing import Any
 
 LOOK = 0.5
@@ -91,6 +92,7 @@ class Application:
         """By worker whose task has begun."""
         self._tasks: dict[str, threading.Thread] = {}
         self._noticed: set[str] = set()
+        self._ending: set[str] = set()
 
     @property
     def id(self) -> str:
@@ -104,13 +106,16 @@ class Application:
         thread.start()
 
     def end(self, worker: str) -> None:
-        """Kill a worker's task."""
-        self._context.cancelJobGroup(worker)
+        """Kill a worker's task, also one whose job is only about to be there."""
+        if worker in self._tasks:
+            self._ending.add(worker)
+            self._context.cancelJobGroup(worker)
 
     def stop(self) -> None:
         """End all."""
+        end = time.monotonic() + PATIENCE
         for thread in list(self._tasks.values()):
-            thread.join(PATIENCE)
+            thread.join(max(0.0, end - time.monotonic()))
         self._context.cancelAllJobs()
         self._context.stop()
 
@@ -125,6 +130,7 @@ class Application:
             error = _short(problem)
         self._executors.pop(worker, None)
         self._noticed.discard(worker)
+        self._ending.discard(worker)
         self._tasks.pop(worker, None)
         tell(ended=worker, error=error)
 
@@ -140,6 +146,9 @@ class Application:
         os._exit(STOPPED)
 
     def _look_at(self, worker: str) -> None:
+        if worker in self._ending:
+            self._context.cancelJobGroup(worker)
+            return
         if (executor := self._executors.get(worker)) is None:
             if (found := self._find(worker)) is None:
                 return
