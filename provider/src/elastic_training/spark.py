@@ -65,8 +65,8 @@ def train(
     """Train on a DataFrame, and return the model and its metrics. Blocks until the training is over.
 
     Each partition becomes a Parquet file, which is removed afterwards. The script has their paths from
-    :func:`elastic_runtime.spark.data.parts`, and divides them with ``Shards``. If an exception interrupts this, the run ends;
-    if the program is killed, the run goes on to its end.
+    :func:`elastic_runtime.spark.data.parts`, and divides them with ``Shards``. If an exception interrupts this, the run
+    ends. If the program is killed, the run goes on to its end.
 
     Args:
         df: the DataFrame. It is computed once. Give it several partitions for each worker.
