@@ -54,7 +54,8 @@ def arguments(lab: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPat
         "workers": Workers(min=1, start=2, max=2),
         "spark": Spark(pyspark=lab["python"], grace=20),
         "checkpoint_uri": (tmp_path / "checkpoints").as_uri(),
-        "environment": {"WITH_PYARROW": str(lab["site"])},
+        # Ranks import what this process does, also where the runtime that is installed is another one.
+        "environment": {"WITH_PYARROW": str(lab["site"]), "PYTHONPATH": os.environ.get("PYTHONPATH", "")},
     }
 
 
