@@ -41,6 +41,9 @@ setup-frameworks: setup ## make .venv-frameworks: Accelerate, DeepSpeed, Lightni
 setup-scripts: setup ## make .venv-scripts: what other people's training scripts import; two minutes the first time
 	@tools/setup scripts
 
+setup-ray: setup ## make .venv-ray: Ray, beside what .venv-trainer has; a minute the first time
+	@tools/setup ray
+
 setup-torchft: ## make .venv-torchft, with .venv: TorchFT, a peer of the benchmarks; a minute the first time
 	@tools/setup torchft
 
@@ -176,6 +179,11 @@ test-spark: setup setup-spark ## workers as tasks of a real Spark on this machin
 	    $(call pytest,$(AIRFLOW),dataframe-spark,tests/spark_dataframe) && \
 	    ELASTIC_TRAINING_TEST_PLACE=spark $(call pytest,$(AIRFLOW),airflow-spark,tests/airflow/test_digits_end_to_end.py tests/airflow/test_pausing.py)'
 
+test-ray: setup setup-ray ## launcher as a job, workers as actors of a real Ray on this machine; ROUNDS: 1, of drained nodes; a quarter of an hour, not a part of `make test`
+	tools/ray with -- sh -c '$(if $(ROUNDS),export ROUNDS=$(ROUNDS);) $(call pytest,$(TRAINER),ray,tests/ray) && \
+	    ELASTIC_TRAINING_CONTRACT=ray $(call pytest,$(AIRFLOW),contract-ray,tests/contract) && \
+	    ELASTIC_TRAINING_TEST_PLACE=ray $(call pytest,$(AIRFLOW),airflow-ray,tests/airflow/test_digits_end_to_end.py tests/airflow/test_pausing.py)'
+
 test-oldest: build ## the wheels with the oldest Airflow there is, deferred, marked, cleared; three minutes
 	@$(AIRFLOW)/python -m tests.wheels --airflow 2.11.2
 
@@ -188,8 +196,8 @@ compose-up: ## with Docker: Airflow, PostgreSQL, S3 and Kubernetes in containers
 compose-down: ## end them, and forget all
 	tools/compose down
 
-chaos: setup ## random faults on local runs, or PLACE=slurm, PLACE=spark; ROUNDS, SEED, JOBS, LOAD, ENGINE, …: see tests/README.md
-	@$(if $(filter slurm spark,$(PLACE)),tools/$(PLACE) with --) $(TRAINER)/python -m tests.chaos $(foreach option,PLACE ROUNDS SEED PLAN REPEAT ENGINE JOBS LOAD MINUTES,\
+chaos: setup ## random faults on local runs, or PLACE=slurm, PLACE=spark, PLACE=ray; ROUNDS, SEED, JOBS, LOAD, ENGINE, …: see tests/README.md
+	@$(if $(filter slurm spark ray,$(PLACE)),tools/$(PLACE) with --) $(TRAINER)/python -m tests.chaos $(foreach option,PLACE ROUNDS SEED PLAN REPEAT ENGINE JOBS LOAD MINUTES,\
 	    $(if $($(option)),--$(shell tr A-Z a-z <<< $(option)) $($(option))))
 
 chaos-bar: setup ## how much of its time a training of 8 ranks keeps with a fault each 29 s; MINUTES: 30, SEED, EVERY, COMPUTING
@@ -232,8 +240,8 @@ matrix: build ## the same with each minor of Airflow and each Python of MATRIX, 
 test-tutorial: setup ## docs/getting-started.md, followed block by block from an empty folder; five minutes, not a part of `make test`
 	@$(AIRFLOW)/python -m tests.tutorial
 
-demo: setup $(if $(filter kubernetes,$(CLUSTER)),$(if $(IMAGE),,image)) ## the digits DAG through real Airflow, with a report; CLUSTER=kubernetes: with pods, IMAGE and STORAGE_CLASS: in your cluster; CLUSTER=slurm: with jobs; CLUSTER=spark: with tasks; ENGINE=torch; KEEP=1: Airflow stays up
-	$(if $(filter kubernetes,$(CLUSTER)),tools/cluster with --)$(if $(filter slurm spark,$(CLUSTER)),tools/$(CLUSTER) with --) $(AIRFLOW)/python tools/demo.py --cluster $(CLUSTER) $(if $(IMAGE),--image $(IMAGE)) $(if $(ENGINE),--engine $(ENGINE)) $(if $(KEEP),--keep)
+demo: setup $(if $(filter kubernetes,$(CLUSTER)),$(if $(IMAGE),,image)) ## the digits DAG through real Airflow, with a report; CLUSTER=kubernetes: with pods, IMAGE and STORAGE_CLASS: in your cluster; CLUSTER=ray (make setup-ray), CLUSTER=slurm: with jobs; CLUSTER=spark: with tasks; ENGINE=torch; KEEP=1: Airflow stays up
+	$(if $(filter kubernetes,$(CLUSTER)),tools/cluster with --)$(if $(filter slurm spark ray,$(CLUSTER)),tools/$(CLUSTER) with --) $(AIRFLOW)/python tools/demo.py --cluster $(CLUSTER) $(if $(IMAGE),--image $(IMAGE)) $(if $(ENGINE),--engine $(ENGINE)) $(if $(KEEP),--keep)
 
 bench: setup setup-torchft ## all benchmarks that are not done on this code yet, three hours; benchmarks/RESULTS.md and results.html
 	$(AIRFLOW)/python benchmarks/everything.py
@@ -319,9 +327,9 @@ clean: ## remove what was built; `make clean-all` removes the environments too
 	find dags images provider tools tests benchmarks -name __pycache__ -prune -exec rm -rf {} +
 
 clean-all: clean
-	rm -rf .venv .venv-trainer .venv-tensorflow .venv-frameworks .venv-scripts .venv-torchft .venv-site .venv-manifests
+	rm -rf .venv .venv-trainer .venv-tensorflow .venv-frameworks .venv-scripts .venv-torchft .venv-ray .venv-site .venv-manifests
 
-.PHONY: help setup setup-tensorflow setup-torchft setup-site site test-site setup-manifests test-manifests test-tutorial test-tensorflow test-tensorflow-kubernetes frontend test lint lint-ruff lint-types lint-imports lint-locks lint-prose lint-tested tested test-all test-unit $(UNIT) \
+.PHONY: help setup setup-tensorflow setup-torchft setup-ray setup-site site test-site setup-manifests test-manifests test-tutorial test-tensorflow test-tensorflow-kubernetes frontend test lint lint-ruff lint-types lint-imports lint-locks lint-prose lint-tested tested test-all test-unit $(UNIT) \
     test-security test-security-runtime test-security-provider test-contract test-engines test-local test-airflow test-gpu-steps test-long test-viewers test-browser screenshots \
-    test-faults test-frameworks test-scripts setup-frameworks setup-scripts test-kubernetes test-kubernetes-long test-slurm setup-spark test-spark test-oldest test-compose compose-up compose-down test-wheels matrix chaos chaos-bar test-pool test-notebook pool-rounds standstills fuzz kills soak \
+    test-faults test-frameworks test-scripts setup-frameworks setup-scripts test-kubernetes test-kubernetes-long test-slurm test-ray setup-spark test-spark test-oldest test-compose compose-up compose-down test-wheels matrix chaos chaos-bar test-pool test-notebook pool-rounds standstills fuzz kills soak \
     demo bench bench-torch bench-sharded bench-deferred bench-checkpoints bench-status bench-workers bench-page bench-traces gpu-check image cluster-up cluster-down build dist requirements clean clean-all

@@ -52,6 +52,7 @@ FRAGMENTS = [
     Fragment("docs/airflow.md", "FakeCluster()", reason="needs a context: tests/unit/provider/operator_bench.py"),
     Fragment("docs/cost.md", "price_book="),
     Fragment("docs/failures.md", "grow_memory=1.5", after="assert train.recovery.up_to == '64Gi'"),
+    Fragment("docs/ray.md", "ray=Ray(", after="assert train.ray.memory == '32G'"),
     Fragment("docs/slurm.md", "launcher_partition", after="assert train.slurm.qos == 'preemptible'"),
     Fragment("docs/spark.md", "Spark(cpus=4, grace", after="assert train.spark.cpus == 4"),
     Fragment("docs/spark.md", "df.repartition", reason="needs a Spark: tests/spark_dataframe"),

@@ -7,8 +7,9 @@ import sys
 from typing import Any
 
 from elastic_runtime.documents import to_json
+from elastic_runtime.run.jobs import LAUNCHER, Job, JobState
 from elastic_runtime.slurm.commands import Commands
-from elastic_runtime.slurm.jobs import LAUNCHER, SPEC, Job, JobState, SlurmSpec, options, script
+from elastic_runtime.slurm.jobs import SPEC, SlurmSpec, options, script
 from tests.local.harness import ScriptedRun
 from tests.paced import until
 

@@ -9,7 +9,8 @@ least 0.97, no sample lost and none trained on twice.
 Run it with the interpreter of Airflow's environment; ``ELASTIC_TRAINING_TRAINER_PYTHON`` names the trainer's, by
 default ``.venv-trainer/bin/python``. With ``--cluster kubernetes`` the workers are pods of the cluster of
 ``KUBECONFIG``: run it through ``tools/cluster with``, as ``make demo CLUSTER=kubernetes`` does. With ``--cluster
-slurm`` they are jobs of the Slurm of ``SLURM_CONF``, as ``make demo CLUSTER=slurm`` has it by ``tools/slurm with``.
+slurm`` they are jobs of the Slurm of ``SLURM_CONF``, as ``make demo CLUSTER=slurm`` has it by ``tools/slurm with``;
+likewise with ``--cluster ray``.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ from demo_kit.airflow_stack import AirflowStack, StackFailed  # noqa: E402
 from demo_kit.digits_run import DAG_IDS, FINAL, DigitsRun, local_trainings, stack_settings  # noqa: E402
 from demo_kit.look_back import LookBack, Phase, problems  # noqa: E402
 from demo_kit.progress import ProgressLine  # noqa: E402
-from demo_kit.trainings import SlurmTrainings, SparkTrainings, Trainings  # noqa: E402
+from demo_kit.trainings import RayTrainings, SlurmTrainings, SparkTrainings, Trainings  # noqa: E402
 from elastic_training.report import render_report  # noqa: E402
 
 BUILD = REPOSITORY / "build"
@@ -126,6 +127,9 @@ def _trainings(arguments: argparse.Namespace, progress: ProgressLine) -> Iterato
     if arguments.cluster == "spark":
         yield SparkTrainings(BUILD / "demo" / "training", arguments.trainer_python)
         return
+    if arguments.cluster == "ray":
+        yield RayTrainings(BUILD / "demo" / "training", arguments.trainer_python)
+        return
     from demo_kit.kubernetes_trainings import prepared, prepared_elsewhere
 
     progress.show("the cluster is prepared: image, namespace, rights, the claim for the data")
@@ -181,7 +185,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--trainer-python", type=Path, default=Path(trainer), help="default: %(default)s")
     parser.add_argument(
         "--cluster",
-        choices=("local", "kubernetes", "slurm", "spark"),
+        choices=("local", "kubernetes", "slurm", "spark", "ray"),
         default="local",
         help="where the workers run; default: %(default)s",
     )

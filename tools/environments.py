@@ -6,6 +6,7 @@
 ``.venv-tensorflow``      the same with TensorFlow instead, or with both: only when it is asked for
 ``.venv-frameworks``      ``.venv-trainer`` with Accelerate, DeepSpeed, Lightning, Megatron-Core …: the same
 ``.venv-scripts``         ``.venv-trainer`` with Accelerate, Datasets, Lightning, torchvision, Transformers: the same
+``.venv-ray``             Ray, beside what ``.venv-trainer`` has: the same
 ``.venv-torchft``         torch and TorchFT, a peer of the benchmarks: the same
 ``.venv-site``            Sphinx for the documentation's site, twine: the same
 ``.venv-manifests``       what checks the manifests of runs: the same
@@ -13,7 +14,7 @@
 ========================  ======================================================================
 
 ``python tools/environments.py [FAMILY]``: ``torch`` (the default), ``tensorflow``, ``both``, ``frameworks`` or
-``scripts``, or instead ``torchft``, ``site``, ``manifests`` or ``spark``; ``.venv`` each time.
+``scripts``, or instead ``torchft``, ``ray``, ``site``, ``manifests`` or ``spark``; ``.venv`` each time.
 
 Does nothing, quickly, when an environment is already as its requirements say. Only the standard library is used here:
 this runs before anything is installed. Called by ``tools/setup``, which finds the interpreter.
@@ -67,7 +68,13 @@ TRAINERS = {
     "scripts": Trainer(ROOT / ".venv-scripts", LOCKS / "trainer-scripts.txt", ("torch",)),
 }
 """By family."""
-TOOLS = {"torchft": "TorchFT", "site": "Sphinx, twine", "manifests": "kubernetes-validate, checkov", "spark": "pyspark"}
+TOOLS = {
+    "torchft": "TorchFT",
+    "ray": "Ray",
+    "site": "Sphinx, twine",
+    "manifests": "kubernetes-validate, checkov",
+    "spark": "pyspark",
+}
 """Of the environments ``.venv-NAME`` that have nothing but the lock of that name, and TorchFT its torch."""
 
 
@@ -182,6 +189,10 @@ def make_tools(name: str, progress: Progress) -> None:
             return
         create(environment, progress)
         progress.step(f"{environment.name}: {TOOLS[name]}", locked_packages(environment, lock))
+        if name == "ray":  # Its trainings have what those of this machine have.
+            [packages] = environment.glob("lib/python3.*/site-packages")
+            [trainer] = (ROOT / ".venv-trainer").glob("lib/python3.*/site-packages")
+            (packages / "trainer.pth").write_text(f"import site; site.addsitedir({str(trainer)!r})\n")
         if torch_locks:
             found = torch_lock(environment / "bin" / "python")
             progress.step(f"{environment.name}: torch {TORCH}", [*pip(environment), "--no-deps", "-r", found])

@@ -139,6 +139,7 @@ LOCKS = (
         options=("--excludes=requirements/no-torch.in",),
         agrees_with=_TRAINER,
     ),
+    Lock("requirements/ray.txt", ("requirements/ray.in",)),
     Lock("requirements/site.txt", ("requirements/site.in",)),
     Lock("requirements/manifests.txt", ("requirements/manifests.in",)),
     Lock("requirements/spark.txt", ("requirements/spark.in",)),

@@ -38,6 +38,7 @@ PAGES = (
     "docs/pausing.md",
     "docs/pools.md",
     "docs/project/testing-on-kubernetes.md",
+    "docs/ray.md",
     "docs/reference/provider.md",
     "docs/reference/runtime.md",
     "docs/receipt.md",

@@ -15,7 +15,7 @@ from demo_kit import processes
 from demo_kit.airflow_api import AirflowApi
 from demo_kit.airflow_stack import COMPONENTS, AirflowStack
 from demo_kit.digits_run import DAG_IDS, DigitsRun, local_trainings, stack_settings
-from demo_kit.trainings import SlurmTrainings, SparkTrainings, Trainings
+from demo_kit.trainings import RayTrainings, SlurmTrainings, SparkTrainings, Trainings
 from tests.airflow.postgres import postgres
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -45,26 +45,31 @@ class Airflow:
         """Launchers, agents and ranks that live: what this Airflow has started, and has kept its own settings from."""
         found = [
             *processes.marked(self.stack.mark),
-            *(_of_jobs() if isinstance(self.trainings, SlurmTrainings) else ()),
+            *(_of_jobs(self.trainings)),
         ]
         return [process for process in found if not _is_airflow(process)]
 
 
 def trainings_of(home: Path) -> Trainings:
-    """On this machine, or in the Slurm or Spark on it."""
+    """On this machine, or in the Slurm, Ray or Spark on it."""
     if os.environ.get("ELASTIC_TRAINING_TEST_PLACE") == "slurm":
         return SlurmTrainings(home / "training", Path(TRAINER))
     if os.environ.get("ELASTIC_TRAINING_TEST_PLACE") == "spark":
         return SparkTrainings(home / "training", Path(TRAINER))
+    if os.environ.get("ELASTIC_TRAINING_TEST_PLACE") == "ray":
+        return RayTrainings(home / "training", Path(TRAINER))
     return local_trainings(Path(TRAINER), home)
 
 
-def _of_jobs() -> Iterator[psutil.Process]:
-    """Processes of jobs of our own Slurm."""
+def _of_jobs(trainings: Trainings) -> Iterator[psutil.Process]:
+    """Processes of jobs of our own Slurm or Ray."""
+    if not isinstance(trainings, SlurmTrainings | RayTrainings):
+        return
+    marks = ("SLURM_JOB_ID", "SLURM_CONF") if isinstance(trainings, SlurmTrainings) else ("RAY_JOB_ID", "RAY_LAB")
     for process in psutil.process_iter():
         with suppress(psutil.Error):
             environment = process.environ()
-            if "SLURM_JOB_ID" in environment and environment.get("SLURM_CONF") == os.environ["SLURM_CONF"]:
+            if marks[0] in environment and environment.get(marks[1]) == os.environ[marks[1]]:
                 yield process
 
 

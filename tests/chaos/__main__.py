@@ -1,4 +1,4 @@
-"""Random faults on runs of this machine, or in a Slurm or Spark on it.
+"""Random faults on runs of this machine, or in a Slurm, Ray or Spark on it.
 
 Their weights have to be those of an undisturbed run, bit for bit. So has each rank's whole state after every fifth
 step, with optimizers and averages of weights.
@@ -23,7 +23,7 @@ from pathlib import Path
 
 from benchmarks.harness.processes import become_subreaper, end_descendants, handle_sigterm
 from elastic_runtime.documents import from_json, to_json
-from tests import slurm_run, spark_run
+from tests import ray_run, slurm_run, spark_run
 from tests.chaos.jobs import JOBS, Job
 from tests.chaos.judge import Expected, apart, judge
 from tests.chaos.load import busy_loops
@@ -35,7 +35,12 @@ from tests.local.harness import ScriptedRun
 BUILD = Path(__file__).resolve().parents[2] / "build" / "chaos"
 MOST_SEEDS = 1_000_000
 ENGINES = {job.engine: job for job in JOBS}
-PLACES = {"local": ScriptedRun, "slurm": slurm_run.SharingRun, "spark": spark_run.SharingRun}
+PLACES = {
+    "local": ScriptedRun,
+    "slurm": slurm_run.SharingRun,
+    "spark": spark_run.SharingRun,
+    "ray": ray_run.SharingRun,
+}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -86,7 +91,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         "--place",
         choices=list(PLACES),
         default="local",
-        help="where runs are; slurm and spark: through tools/PLACE with --",
+        help="where runs are; slurm, spark and ray: through tools/PLACE with --",
     )
     parser.add_argument("--repeat", type=int, default=1, help="play each round so often (default: %(default)s)")
     parser.add_argument(

@@ -16,6 +16,7 @@ from uuid import uuid4
 
 from elastic_runtime.errors import FailureKind, OwnershipLost, RunNotFound
 from elastic_runtime.pool.settings import PoolSettings
+from elastic_runtime.ray.jobs import RaySpec
 from elastic_runtime.run import runobjects
 from elastic_runtime.run.pool import PoolSpec
 from elastic_runtime.run.rundir import RunDir
@@ -28,8 +29,9 @@ from elastic_training.clusters.fake import FakeCluster
 from elastic_training.clusters.kubernetes import connection
 from elastic_training.clusters.kubernetes.place import KubernetesCluster
 from elastic_training.clusters.local import TIMES, LocalCluster
-from elastic_training.clusters.location import SlurmName, SparkName
+from elastic_training.clusters.location import RayName, SlurmName, SparkName
 from elastic_training.clusters.pool import PoolCluster
+from elastic_training.clusters.ray import RayCluster
 from elastic_training.clusters.slurm import SlurmCluster
 from elastic_training.clusters.spark import SparkCluster
 from elastic_training.clusters.types import RunRef
@@ -185,6 +187,15 @@ class SparkKind(LocalKind):
         spec = SparkSpec(found["master"], python, found["python"])
         times = replace(TIMES, delete=60.0, delete_order=30.0)
         self.cluster = SparkCluster(SparkName(found["master"], str(folder / "runs")), spec, times, poll=0.05)
+
+
+class RayKind(LocalKind):
+    """Launcher as a job, workers as actors of a real Ray: see ``tools/ray``."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder, "")
+        name = RayName(f"http://{os.environ['RAY_LAB']}", str(folder / "runs"))
+        self.cluster = RayCluster(name, RaySpec(os.environ["RAY_LAB_PYTHON"], {"num_cpus": 1}))
 
 
 class KubernetesKind(Kind):

@@ -17,6 +17,7 @@ from tests.contract.cluster_kinds import (
     KubernetesKind,
     LocalKind,
     PoolKind,
+    RayKind,
     SlurmKind,
     SparkKind,
     SqliteKind,
@@ -75,6 +76,8 @@ def _make(name: str, folder: Path, namespace: Namespace | None, pool_root: Path)
             return SlurmKind(folder, trainer_python())
         case "spark":
             return SparkKind(folder, trainer_python())
+        case "ray":
+            return RayKind(folder)
         case "kubernetes":
             assert namespace
             return KubernetesKind(namespace)

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from elastic_runtime.run.jobs import LAUNCHER
 from elastic_runtime.run.spec import RecoverySpec
 from elastic_runtime.run.status import EventKind, Phase
-from elastic_runtime.slurm.jobs import LAUNCHER
 from tests.local.test_reclaims import on_notice_only
 from tests.paced import Script, Undisturbed, sizes_of, until
 from tests.slurm.conftest import Start

@@ -112,3 +112,20 @@ class SparkTrainings(LocalTrainings):
     @override
     def params(self) -> Mapping[str, object]:
         return {"cluster": "spark:spark_lab"}
+
+
+@dataclass(frozen=True, slots=True)
+class RayTrainings(LocalTrainings):
+    """Actors of the Ray of ``RAY_LAB``, whose nodes see the folder."""
+
+    @property
+    @override
+    def environment(self) -> Mapping[str, str]:
+        extra = {"place": "ray", "address": os.environ["RAY_LAB"], "folder": str(self.root)}
+        extra["python"] = os.environ["RAY_LAB_PYTHON"]
+        return {"AIRFLOW_CONN_RAY_LAB": json.dumps({"conn_type": "elastic_training", "extra": extra})}
+
+    @property
+    @override
+    def params(self) -> Mapping[str, object]:
+        return {"cluster": "ray_lab"}

@@ -199,7 +199,10 @@ class TestForm:
         assert form.extra_fields is not None
         assert list(form.extra_fields) == [each.name for each in FIELDS]
         place = form.extra_fields["place"]
-        assert (place["schema"]["enum"], place["value"]) == (["kubernetes", "local", "slurm", "spark"], "kubernetes")
+        assert (place["schema"]["enum"], place["value"]) == (
+            ["kubernetes", "local", "slurm", "spark", "ray"],
+            "kubernetes",
+        )
         assert form.standard_fields is not None
         assert form.standard_fields.host is not None
         assert form.standard_fields.host.hidden
@@ -342,7 +345,7 @@ class TestButton:
     def test_a_field_that_is_wrong_is_named_without_an_id_that_nobody_has_given(self, connect: Connect) -> None:
         good, words = self.pressed(connect, place="mars")
         assert not good
-        assert words == "place: 'mars' is not a place. Write 'kubernetes', 'local', 'slurm' or 'spark'"
+        assert words == "place: 'mars' is not a place. Write 'kubernetes', 'local', 'slurm', 'spark' or 'ray'"
 
     def test_a_place_of_checkpoints_that_nobody_knows_is_refused(self, connect: Connect, machine: Path) -> None:
         good, words = self.pressed(connect, place="local", checkpoint_uri="ftp://host/runs")

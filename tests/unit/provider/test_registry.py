@@ -87,7 +87,7 @@ class TestPlacesOfOtherPackages:
     def test_the_remedy_names_it(self) -> None:
         with pytest.raises(
             InvalidSettings,
-            match="'slurm:/FOLDER', 'spark://HOST:PORT/FOLDER', 'sqlite', the id of an Airflow connection",
+            match="'slurm:/FOLDER', 'ray:HOST:PORT/FOLDER', 'spark://HOST:PORT/FOLDER', 'sqlite', the id",
         ):
             check_cluster("two words")
 

@@ -23,9 +23,10 @@ from elastic_runtime.run.spec import RunSpec, WorkersSpec
 from elastic_runtime.run.status import WorkerState, WorkerStatus
 from elastic_runtime.slurm.commands import Commands
 from elastic_runtime.slurm.jobs import SPEC, SlurmSpec
+from elastic_training.clusters.jobs import LauncherJob
 from elastic_training.clusters.location import read_location
 from elastic_training.clusters.registry import check_cluster, get_cluster, has_pods, own_name
-from elastic_training.clusters.slurm import LauncherJob, Queue, SlurmCluster, SlurmJobs, over_ssh
+from elastic_training.clusters.slurm import Queue, SlurmCluster, SlurmJobs, over_ssh
 from elastic_training.operators.elastic_torch import ElasticTorchOperator
 from elastic_training.settings import Pods, Slurm, Workers
 
@@ -196,7 +197,7 @@ class TestLauncher:
     def test_a_new_one_is_not_missed_by_an_answer_of_before(
         self, jobs: SlurmJobs, folder: RunDir, slurm: Answers
     ) -> None:
-        assert jobs._queue.jobs() == {}
+        assert jobs._seen.jobs() == {}
         jobs.start(folder, {})
         slurm.queue = "7|PENDING|N/A||Priority|elastic-training uid launcher\n"
         assert jobs.alive(folder)

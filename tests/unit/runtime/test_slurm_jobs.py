@@ -12,13 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from elastic_runtime.errors import ClusterUnavailable, InvalidDocument, InvalidSettings
+from elastic_runtime.run.jobs import LAUNCHER, Job, JobState
 from elastic_runtime.run.spec import RunSpec, WorkersSpec
 from elastic_runtime.slurm.commands import AT_ONCE, Commands
 from elastic_runtime.slurm.jobs import (
-    LAUNCHER,
     MOST_JOBS,
-    Job,
-    JobState,
     SlurmSpec,
     comment,
     options,

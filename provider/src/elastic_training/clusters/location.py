@@ -16,7 +16,9 @@ from elastic_runtime.errors import InvalidSettings
 from elastic_training.kubernetes_syntax import dns_label, image
 
 CONNECTION_TYPE = "elastic_training"
-LOCAL, KUBERNETES, SLURM, SPARK = "local", "kubernetes", "slurm", "spark"
+LOCAL, KUBERNETES, SLURM, SPARK, RAY = "local", "kubernetes", "slurm", "spark", "ray"
+PLACES = (KUBERNETES, LOCAL, SLURM, SPARK, RAY)
+"""To which a connection can lead; the first if it says nothing."""
 DEFAULT_KUBERNETES = "kubernetes_default"
 CONNECTION_ID = re.compile(r"[\w#!()\-.:]+")
 """Pattern of a connection's id in Airflow, without slashes."""
@@ -31,6 +33,7 @@ _FIELDS = (
     "folder",
     "master",
     "ssh_conn_id",
+    "address",
     "python",
     "pyspark",
 )
@@ -76,13 +79,41 @@ class SparkName:
 
 
 @dataclass(frozen=True, slots=True)
+class RayName:
+    """A place in Ray: ``ray:HOST:PORT/FOLDER``, or ``ray:https://HOST:PORT/FOLDER``."""
+
+    address: str
+    """``http://HOST:PORT`` of Ray's dashboard, with its API of jobs."""
+    folder: str
+    """Absolute path, the same on all nodes and on Airflow's machines."""
+
+    @classmethod
+    def parse(cls, name: str) -> RayName | None:
+        """Read a cluster's name. None: it is no such place, or one that a connection describes."""
+        found = re.fullmatch(rf"{RAY}:(https?://)?((?:[\w.-]+|\[[0-9a-fA-F:.]+\])(?::[0-9]{{1,5}})?)(/[^\0\n]*)", name)
+        return cls((found[1] or "http://") + found[2], str(Path(found[3]))) if found else None
+
+    def __str__(self) -> str:
+        return f"{RAY}:{self.address.removeprefix('http://')}{self.folder}"
+
+
+JobsName = SlurmName | RayName | SparkName
+"""Of a place whose runs are jobs of another system, with documents in a folder."""
+
+
+def jobs_name(name: str) -> JobsName | None:
+    """Read a cluster's name. None: its runs are no jobs, or a connection describes it."""
+    return SlurmName.parse(name) or RayName.parse(name) or SparkName.parse(name)
+
+
+@dataclass(frozen=True, slots=True)
 class Location:
     """Place of trainings and their defaults, as a connection describes them."""
 
     connection: str
     """Its id; empty: it has none yet."""
     place: str = KUBERNETES
-    """``kubernetes``, ``local``, ``slurm`` or ``spark``."""
+    """One of :data:`PLACES`."""
     kubernetes: str = DEFAULT_KUBERNETES
     """Id of a connection of type kubernetes."""
     namespace: str | None = None
@@ -95,20 +126,18 @@ class Location:
     """Where checkpoints go, where the operator says nothing."""
     checkpoint_conn_id: str | None = None
     """Id of the connection with the credentials for it."""
-    slurm: SlurmName | None = None
-    """If the place is Slurm."""
-    spark: SparkName | None = None
-    """If the place is Spark."""
+    jobs: JobsName | None = None
+    """If the place is Slurm, Ray or Spark."""
     python: str | None = None
-    """Interpreter of launchers and workers in Slurm and Spark, where a task names none."""
+    """Interpreter of launchers and workers there, where a task names none."""
     pyspark: str | None = None
     """Interpreter with pyspark in Spark, where a task names none. None: ``python``."""
 
     @property
     def cluster(self) -> str:
-        """The place's own name: ``local``, ``CONNECTION``, ``CONNECTION/NAMESPACE`` or that of Slurm or Spark."""
-        if named := self.slurm or self.spark:
-            return str(named)
+        """The place's own name: ``local``, ``CONNECTION``, ``CONNECTION/NAMESPACE`` or that of :attr:`jobs`."""
+        if self.jobs:
+            return str(self.jobs)
         if self.place == LOCAL:
             return LOCAL
         return f"{self.kubernetes}/{self.namespace}" if self.namespace else self.kubernetes
@@ -133,8 +162,8 @@ def read_location(connection: str, extra: Mapping[str, Any], namespace: str | No
         if value.strip():
             said[name] = value.strip()
     place = said.get("place", KUBERNETES)
-    if place not in (KUBERNETES, LOCAL, SLURM, SPARK):
-        remedy = f"Write {KUBERNETES!r}, {LOCAL!r}, {SLURM!r} or {SPARK!r}"
+    if place not in PLACES:
+        remedy = f"Write {', '.join(map(repr, PLACES[:-1]))} or {PLACES[-1]!r}"
         raise _wrong(connection, "place", f"{place!r} is not a place", remedy)
     if place != KUBERNETES and (namespace or "namespace" in said):  # Of a run that is meant for pods, perhaps.
         raise _wrong(
@@ -157,19 +186,26 @@ def read_location(connection: str, extra: Mapping[str, Any], namespace: str | No
         **{name: image(_field(connection, name), said[name]) for name in ("image", "launcher_image") if name in said},
         checkpoint_uri=said.get("checkpoint_uri"),
         checkpoint_conn_id=said.get("checkpoint_conn_id"),
-        slurm=_slurm(connection, said) if place == SLURM else None,
-        spark=_spark(connection, said) if place == SPARK else None,
+        jobs=_jobs(connection, place, said) if place in (SLURM, RAY, SPARK) else None,
         python=said.get("python"),
         pyspark=said.get("pyspark"),
     )
 
 
-def _slurm(connection: str, said: Mapping[str, str]) -> SlurmName:
-    name = SlurmName(said.get("folder", ""), said.get("ssh_conn_id", ""))
-    if (read := SlurmName.parse(str(name))) is None:
-        problem = f"{str(name)[:200]!r} is not a folder of a cluster"
-        remedy = "Write an absolute path in folder, and the id of a connection of type ssh, or nothing, in ssh_conn_id"
-        raise _wrong(connection, "folder", problem, remedy)
+def _jobs(connection: str, place: str, said: Mapping[str, str]) -> JobsName:
+    if place == SPARK:
+        return _spark(connection, said)
+    name = f"{place}:{said.get('address', '')}{said.get('folder', '')}"
+    if place == SLURM:
+        name = str(SlurmName(said.get("folder", ""), said.get("ssh_conn_id", "")))
+    if (read := jobs_name(name)) is None:
+        problem = f"{name[:200]!r} is not a folder of a cluster"
+        with_it = (
+            "the id of a connection of type ssh, or nothing, in ssh_conn_id"
+            if place == SLURM
+            else "HOST:PORT of Ray's dashboard in address"
+        )
+        raise _wrong(connection, "folder", problem, f"Write an absolute path in folder, and {with_it}")
     return read
 
 

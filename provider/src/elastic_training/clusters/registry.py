@@ -6,6 +6,7 @@ cluster of ``NAME`` or ``NAME/REST``, given the rest or None. It is imported whe
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,6 +16,7 @@ from pathlib import Path
 
 from elastic_runtime.errors import InvalidSettings
 from elastic_runtime.pool.settings import PoolSettings
+from elastic_runtime.ray.jobs import RaySpec
 from elastic_runtime.run.pool import check_pool_name
 from elastic_runtime.slurm.jobs import SlurmSpec
 from elastic_runtime.spark.jobs import SparkSpec
@@ -23,11 +25,13 @@ from elastic_training.clusters.cluster import Cluster
 from elastic_training.clusters.location import (
     CONNECTION_ID,
     LOCAL,
+    RAY,
     SLURM,
     SPARK,
     Location,
+    RayName,
     SlurmName,
-    SparkName,
+    jobs_name,
     location_in_loop,
     location_of,
 )
@@ -49,7 +53,7 @@ def check_cluster(name: object) -> None:
     Raises:
         InvalidSettings: no cluster can have that name.
     """
-    if is_template(name) or (isinstance(name, str) and (name in (LOCAL, *_substitutes) or _in_folder(name))):
+    if is_template(name) or (isinstance(name, str) and (name in (LOCAL, *_substitutes) or jobs_name(name))):
         return
     if isinstance(name, str) and is_pool(name):
         check_pool_name(name.removeprefix(POOL))
@@ -65,10 +69,8 @@ def split_name(name: object) -> tuple[str, str | None]:
     """Connection and namespace in ``CONNECTION`` or ``CONNECTION/NAMESPACE``. Raises InvalidSettings."""
     if not isinstance(name, str):
         raise InvalidSettings("cluster", f"{name!r} is not a string", _remedy())
-    connection, slash, namespace = name.removeprefix(f"{SLURM}:").removeprefix(f"{SPARK}:").partition("/")
-    if not CONNECTION_ID.fullmatch(connection) or (
-        slash and (is_slurm(name) or is_spark(name))
-    ):  # Where there are no namespaces.
+    connection, slash, namespace = re.sub(f"^({SLURM}|{RAY}|{SPARK}):", "", name).partition("/")
+    if not CONNECTION_ID.fullmatch(connection) or (slash and is_jobs(name)):  # Where there are no namespaces.
         raise InvalidSettings("cluster", f"{name!r} is not the id of a connection", _remedy())
     return connection, dns_label("cluster", namespace) if slash else None
 
@@ -88,6 +90,16 @@ def is_spark(name: str) -> bool:
     return name.startswith(f"{SPARK}:")
 
 
+def is_ray(name: str) -> bool:
+    """Whether that is the name of a place in Ray: ``ray:HOST:PORT/FOLDER``, or one that a connection describes."""
+    return name.startswith(f"{RAY}:")
+
+
+def is_jobs(name: str) -> bool:
+    """Whether the runs of the cluster of that name are jobs of Slurm, Ray or Spark."""
+    return is_slurm(name) or is_ray(name) or is_spark(name)
+
+
 def is_local(own_name: str) -> bool:
     """Whether the runs of the cluster of that name are processes of this machine."""
     return own_name == LOCAL or is_pool(own_name)
@@ -95,7 +107,7 @@ def is_local(own_name: str) -> bool:
 
 def has_pods(name: str) -> bool:
     """Whether the runs of the cluster of that name (its :func:`own_name`) are made of pods, as Pods describes them."""
-    return not (is_local(name) or is_slurm(name) or is_spark(name)) and _place(name) is None
+    return not is_local(name) and not is_jobs(name) and _place(name) is None
 
 
 def namespace_of(own_name: str) -> str:
@@ -140,7 +152,8 @@ def get_cluster(name: str) -> Cluster:
     For a task's worker, and not for an event loop: what kind of connection it is, Airflow is asked.
 
     Args:
-        name: ``local``; ``pool:NAME``; ``slurm:/FOLDER``; ``spark://HOST:PORT/FOLDER``; a place of another package;
+        name: ``local``; ``pool:NAME``; ``slurm:/FOLDER``; ``ray:HOST:PORT/FOLDER``;
+            ``spark://HOST:PORT/FOLDER``; a place of another package;
             ``CONNECTION`` or ``CONNECTION/NAMESPACE``.
 
     Raises:
@@ -149,26 +162,30 @@ def get_cluster(name: str) -> Cluster:
     return cluster_called(own_name(name))
 
 
-def cluster_called(name: str, jobs: Pods | SlurmSpec | SparkSpec | PoolSettings | None = None) -> Cluster:
+def cluster_called(name: str, jobs: Pods | SlurmSpec | RaySpec | SparkSpec | PoolSettings | None = None) -> Cluster:
     """Return the cluster of an :func:`own_name`, as :func:`get_cluster` does. Does no I/O, so triggers may call it.
 
     Args:
         name: of the cluster.
-        jobs: what the runs that it shall create are made of, for pods, Slurm or Spark; None: it creates
+        jobs: what the runs that it shall create are made of, for pods, Slurm, Ray or Spark; None: it creates
             none. For a pool: with which the first run brings it up; None: it has to be up.
     """
     if substitute := _substitutes.get(name):
         return substitute
     if name == LOCAL:
         return _local()
-    if slurm := SlurmName.parse(name):
+    if isinstance(found := jobs_name(name), SlurmName):
         from elastic_training.clusters.slurm import SlurmCluster
 
-        return SlurmCluster(slurm, jobs if isinstance(jobs, SlurmSpec) else None)
-    if spark := SparkName.parse(name):
+        return SlurmCluster(found, jobs if isinstance(jobs, SlurmSpec) else None)
+    if isinstance(found, RayName):
+        from elastic_training.clusters.ray import RayCluster
+
+        return RayCluster(found, jobs if isinstance(jobs, RaySpec) else None)
+    if found is not None:
         from elastic_training.clusters.spark import SparkCluster
 
-        return SparkCluster(spark, jobs if isinstance(jobs, SparkSpec) else None)
+        return SparkCluster(found, jobs if isinstance(jobs, SparkSpec) else None)
     if is_pool(name):
         from elastic_training.clusters.pool import PoolCluster
 
@@ -224,19 +241,15 @@ def _places() -> dict[str, EntryPoint]:
 def _is_own(name: str) -> bool:
     if is_local(name) or name in _substitutes:
         return True
-    return _place(name) is not None or _in_folder(name)
-
-
-def _in_folder(name: str) -> bool:
-    return SlurmName.parse(name) is not None or SparkName.parse(name) is not None
+    return _place(name) is not None or jobs_name(name) is not None
 
 
 def _checked(name: str, found: Location | None) -> Location | None:
-    """Raise InvalidSettings if a name says that its connection leads into Slurm or Spark, and it does not."""
-    for kind, named in ((SLURM, is_slurm(name)), (SPARK, is_spark(name))):
-        if named and (found is None or found.place != kind):
-            problem = f"{name!r} is not the name of a connection of type elastic_training whose place is {kind}"
-            raise InvalidSettings("cluster", problem, _remedy())
+    """Raise InvalidSettings if a name says that its connection leads into Slurm, Ray or Spark, and it does not."""
+    place = name.partition(":")[0]
+    if is_jobs(name) and (found is None or found.place != place):
+        problem = f"{name!r} is not the name of a connection of type elastic_training whose place is {place}"
+        raise InvalidSettings("cluster", problem, _remedy())
     return found
 
 
@@ -265,7 +278,10 @@ def _made_by(place: EntryPoint, rest: str | None) -> Cluster:
 def _remedy() -> str:
     names = [
         repr(name)
-        for name in (LOCAL, f"{POOL}NAME", f"{SLURM}:/FOLDER", f"{SPARK}://HOST:PORT/FOLDER", *sorted(_places()))
+        for name in (
+            *(LOCAL, f"{POOL}NAME", f"{SLURM}:/FOLDER", f"{RAY}:HOST:PORT/FOLDER", f"{SPARK}://HOST:PORT/FOLDER"),
+            *sorted(_places()),
+        )
     ]
     return (
         f"Write {', '.join(names)}, the id of an Airflow connection of type kubernetes or elastic_training, "

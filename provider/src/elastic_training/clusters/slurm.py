@@ -7,90 +7,44 @@ ssh.
 
 from __future__ import annotations
 
-import math
 import os
-import re
 import shlex
-import threading
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from pathlib import Path
 
 from typing_extensions import override
 
-from elastic_runtime.documents import from_json, to_json, write_atomically
-from elastic_runtime.errors import ClusterUnavailable, ElasticError, InvalidSettings
-from elastic_runtime.run.reading import read_bytes
+from elastic_runtime.documents import to_json, write_atomically
+from elastic_runtime.errors import ClusterUnavailable, InvalidSettings
+from elastic_runtime.run.jobs import LAUNCHER
 from elastic_runtime.run.rundir import RunDir
 from elastic_runtime.run.spec import RunSpec
-from elastic_runtime.run.status import WorkerStatus
 from elastic_runtime.slurm.commands import TIMEOUT, Commands, Shell, on_this_machine
-from elastic_runtime.slurm.jobs import LAUNCHER, SPEC, Job, JobState, SlurmSpec, options, script
+from elastic_runtime.slurm.jobs import SPEC, SlurmSpec, options, script
 from elastic_training.clusters.claims import Times
 from elastic_training.clusters.cluster import Cluster
-from elastic_training.clusters.folder import STARTER, FolderPlace, LauncherHost
+from elastic_training.clusters.folder import FolderPlace
+from elastic_training.clusters.jobs import TIMES, JobHost, SeenJobs, write_starter
 from elastic_training.clusters.local_python import launcher_environment
 from elastic_training.clusters.location import SlurmName
 
-TIMES = Times(claim=240.0, order=math.inf, delete=180.0, delete_order=90.0, creation=0.0)
-"""As of this machine's runs; Slurm takes longer to end jobs."""
-LOOK = 3.0
-"""Seconds for which one answer about all jobs is used."""
-OUTAGE = 15.0
-"""Seconds for which it is not asked again once it has not answered."""
-_HOST = re.compile(r"[A-Za-z0-9][\w.-]{0,252}")
-_LONGEST = 4096
-"""Bytes of a starter's file."""
 
-
-@dataclass(frozen=True, slots=True)
-class LauncherJob:
-    """Content of ``starter.json``."""
-
-    job: str
-    submitted: float
-    """Seconds since 1970."""
-
-
-class Queue:
-    """What Slurm tells of this user's jobs, asked for once in a while however many ask. For threads.
+class Queue(SeenJobs):
+    """What Slurm tells of this user's jobs.
 
     Args:
         commands: of Slurm.
     """
 
     def __init__(self, commands: Commands) -> None:
+        super().__init__("Slurm", commands.jobs)
         self.commands = commands
-        self._lock = threading.Lock()
-        self._jobs: dict[str, Job] = {}
-        self._asked = self._failed = -math.inf
-
-    def jobs(self, newer_than: float = -math.inf) -> Mapping[str, Job]:
-        """By id. Raises ClusterUnavailable, for :data:`OUTAGE` without asking again: each answer takes long then.
-
-        Args:
-            newer_than: seconds since 1970; an answer of before is not used.
-        """
-        with self._lock:
-            now = time.time()
-            if now - LOOK < self._asked <= now and self._asked > newer_than:
-                return self._jobs
-            if now - OUTAGE < self._failed <= now:
-                raise ClusterUnavailable("Slurm has not answered a moment ago")
-            try:
-                self._jobs = {job.id: job for job in self.commands.jobs()}
-            except ClusterUnavailable:
-                self._failed = time.time()
-                raise
-            self._asked = now
-            return self._jobs
 
 
-class SlurmJobs(LauncherHost):
+class SlurmJobs(JobHost):
     """Launchers as jobs.
 
     Args:
@@ -98,10 +52,9 @@ class SlurmJobs(LauncherHost):
         slurm: how the jobs of runs that are created here are submitted; None: none is created.
     """
 
-    setting = "cluster"
-
     def __init__(self, queue: Queue, slurm: SlurmSpec | None) -> None:
-        self._queue, self._commands, self._slurm = queue, queue.commands, slurm
+        super().__init__(queue)
+        self._commands, self._slurm = queue.commands, slurm
 
     @override
     def plan(self, spec: RunSpec) -> str:
@@ -123,35 +76,11 @@ class SlurmJobs(LauncherHost):
         command = [slurm.python, "-m", "elastic_runtime.launcher", str(run.path)]
         submitted = time.time()
         job = self._commands.submit(options(slurm, spec, LAUNCHER, run.log), script(slurm, command), credentials)
-        write_atomically(run.path / STARTER, to_json(LauncherJob(job, submitted)))
+        write_starter(run, job, submitted)
 
     @override
-    def alive(self, run: RunDir) -> bool:
-        """Whether its job waits or runs. While Slurm does not tell, it does: nothing is ended on a guess."""
-        starter = _starter(run)
-        if starter is None:
-            return False
-        try:
-            job = self._queue.jobs(starter.submitted).get(starter.job)
-        except ClusterUnavailable:
-            return True
-        return job is not None and job.state is not JobState.OVER
-
-    @override
-    def kill(self, run: RunDir) -> None:
-        if starter := _starter(run):
-            self._commands.cancel([starter.job])
-
-    @override
-    def tidy(self, run: RunDir) -> None:
-        uid = run.read_spec().uid
-        left = [job.id for job in self._queue.jobs().values() if job.run == uid and job.state is not JobState.OVER]
-        self._commands.cancel(left)
-
-    @override
-    def shell_in(self, worker: WorkerStatus) -> tuple[str, ...]:
-        # Its agent says what node it is on.
-        return ("ssh", "--", worker.node) if _HOST.fullmatch(worker.node) else ()
+    def cancel(self, jobs: Sequence[str]) -> None:
+        self._commands.cancel(jobs)
 
     def _wanted(self) -> SlurmSpec:
         assert self._slurm is not None, "a cluster that creates no runs was asked to"
@@ -206,9 +135,3 @@ def over_ssh(connection: str) -> Shell:
             raise ClusterUnavailable(f"{command[0]} cannot be called over {connection!r}: {kind}: {error}") from error
 
     return call
-
-
-def _starter(run: RunDir) -> LauncherJob | None:
-    with suppress(ElasticError, OSError):
-        return from_json(LauncherJob, read_bytes(run.path / STARTER, _LONGEST).decode())
-    return None

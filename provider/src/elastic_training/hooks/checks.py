@@ -14,7 +14,8 @@ from elastic_training.clusters.kubernetes.access import ask_once
 from elastic_training.clusters.kubernetes.rights import Right, missing
 from elastic_training.clusters.local import ROOT
 from elastic_training.clusters.local_python import ALWAYS, FRAMEWORKS, HOROVOD, NEEDED, modules_of
-from elastic_training.clusters.location import KUBERNETES, LOCAL, Location, SlurmName, SparkName
+from elastic_training.clusters.location import KUBERNETES, LOCAL, Location, RayName, SlurmName, SparkName
+from elastic_training.clusters.ray import client_of
 from elastic_training.clusters.registry import local_settings
 from elastic_training.clusters.slurm import queue_over
 from elastic_training.clusters.spark import check_driver
@@ -36,10 +37,10 @@ async def check(location: Location) -> tuple[bool, str]:
         async with asyncio.timeout(TEST_TIMEOUT):
             if location.place == LOCAL:
                 await _check_local(found)
-            elif location.slurm is not None:
-                await in_daemon(_check_slurm, location.slurm, found)
-            elif location.spark is not None:
-                await in_daemon(_check_spark, location.spark, location.pyspark or location.python, found)
+            elif isinstance(location.jobs, SparkName):
+                await in_daemon(_check_spark, location.jobs, location.pyspark or location.python, found)
+            elif location.jobs is not None:
+                await in_daemon(_check_jobs, location.jobs, found)
             else:
                 await _check_kubernetes(location, found)
             await _check_checkpoints(location, found)
@@ -99,10 +100,15 @@ async def _check_local(found: list[str]) -> None:
         found.append("it has no horovod, which ElasticHorovodOperator and @task.elastic_horovod need")
 
 
-def _check_slurm(name: SlurmName, found: list[str]) -> None:
+def _check_jobs(name: SlurmName | RayName, found: list[str]) -> None:
     private_folder(Path(name.folder), "cluster")
-    jobs = queue_over(name.ssh).commands.jobs()
-    found.append(f"folder {name.folder} is there and this user's alone; Slurm answers, with {len(jobs)} jobs of runs")
+    if isinstance(name, RayName):
+        system, jobs = "Ray", client_of(name.address)[0].jobs()
+    else:
+        system, jobs = "Slurm", queue_over(name.ssh).commands.jobs()
+    found.append(
+        f"folder {name.folder} is there and this user's alone; {system} answers, with {len(jobs)} jobs of runs"
+    )
 
 
 def _check_spark(name: SparkName, python: str | None, found: list[str]) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from elastic_training.clusters.location import DEFAULT_KUBERNETES, KUBERNETES, LOCAL, SLURM, SPARK
+from elastic_training.clusters.location import DEFAULT_KUBERNETES, KUBERNETES, PLACES
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,9 +27,9 @@ FIELDS = (
     FormField(
         "place",
         "Place",
-        "Where trainings run: kubernetes (the default), local, slurm or spark.",
+        "Where trainings run: kubernetes (the default), local, slurm, spark or ray.",
         KUBERNETES,
-        (KUBERNETES, LOCAL, SLURM, SPARK),
+        PLACES,
     ),
     FormField(
         "kubernetes_conn_id",
@@ -54,7 +54,7 @@ FIELDS = (
     ),
     FormField(
         "folder",
-        "Folder (Slurm, Spark)",
+        "Folder (Slurm, Spark, Ray)",
         "Of the runs, on a file system that Airflow and all nodes see; its user's alone.",
         "/shared/elastic",
     ),
@@ -66,9 +66,15 @@ FIELDS = (
         "login_node",
     ),
     FormField(
+        "address",
+        "Address (Ray)",
+        "HOST:PORT of Ray's dashboard, with its API of jobs; https://HOST:PORT is possible, too.",
+        "ray-head:8265",
+    ),
+    FormField(
         "python",
-        "Python (Slurm, Spark)",
-        "Interpreter with elastic-runtime on the nodes, where a task names none.",
+        "Python (Slurm, Spark, Ray)",
+        "Interpreter with elastic-runtime on the nodes, and with ray in Ray, where a task names none.",
         "/shared/venv/bin/python",
     ),
     FormField(

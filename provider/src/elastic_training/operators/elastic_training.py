@@ -51,6 +51,7 @@ from elastic_training.settings.deadline import Deadline
 from elastic_training.settings.jupyter import Jupyter
 from elastic_training.settings.observe import Observe
 from elastic_training.settings.pods import Pods
+from elastic_training.settings.ray import Ray
 from elastic_training.settings.recovery import Checkpoints, Recovery
 from elastic_training.settings.size_plan import SizePlan
 from elastic_training.settings.slurm import Slurm
@@ -102,11 +103,12 @@ class ElasticTrainingOperator(StartsRuns, EndsRuns, TrainingArguments, RendersSe
         deadline: When the training shall be done, and what it may cost; not with a ``size_plan``. Templated.
         cluster: Place of the workers. ``"local"``: processes on this machine. ``"CONNECTION"`` or
             ``"CONNECTION/NAMESPACE"``: an Airflow connection of type elastic_training or kubernetes.
-            ``"slurm:/FOLDER"``: jobs of Slurm;
+            ``"slurm:/FOLDER"``: jobs of Slurm; ``"ray:HOST:PORT/FOLDER"``: actors of Ray;
             ``"spark://HOST:PORT/FOLDER"``: tasks of Spark. Other packages can add places. Templated.
         kubernetes_conn_id: The same as ``cluster="CONNECTION"``, under KubernetesPodOperator's name for it.
         image: Image of launcher and workers, for pods. None: the connection's. Templated.
         pods: All other settings of pods; also as a mapping. Templated.
+        ray: What workers want, with ``cluster="ray:…"``; also as a mapping. Templated.
         slurm: How jobs are submitted, with ``cluster="slurm:…"``; also as a mapping. Templated.
         spark: How workers are had, with ``cluster="spark:…"``; also as a mapping. Templated.
         environment: Extra variables of every rank: strings, numbers and paths. ``None``, lists and mappings are
@@ -165,6 +167,7 @@ class ElasticTrainingOperator(StartsRuns, EndsRuns, TrainingArguments, RendersSe
         "cluster",
         "image",
         "pods",
+        "ray",
         "slurm",
         "spark",
         "environment",
@@ -181,7 +184,7 @@ class ElasticTrainingOperator(StartsRuns, EndsRuns, TrainingArguments, RendersSe
         "command": "bash",
         **dict.fromkeys(
             (
-                *("workers", "checkpoints", "recovery", "size_plan", "deadline", "pods", "slurm", "spark"),
+                *("workers", "checkpoints", "recovery", "size_plan", "deadline", "pods", "ray", "slurm", "spark"),
                 *("environment", "scripts", "observe", "jupyter"),
             ),
             "json",
@@ -209,6 +212,7 @@ class ElasticTrainingOperator(StartsRuns, EndsRuns, TrainingArguments, RendersSe
         kubernetes_conn_id: str | Any | None = None,
         image: str | Any | None = None,
         pods: Pods | Mapping[str, Any] | None = None,
+        ray: Ray | Mapping[str, Any] | Any | None = None,
         slurm: Slurm | Mapping[str, Any] | Any | None = None,
         spark: Spark | Mapping[str, Any] | Any | None = None,
         environment: Mapping[str, Any] | Any | None = None,
@@ -248,7 +252,7 @@ class ElasticTrainingOperator(StartsRuns, EndsRuns, TrainingArguments, RendersSe
         self.size_plan, self.deadline = size_plan, deadline
         self.cluster = cluster
         self.image = image
-        self.pods, self.slurm, self.spark = pods, slurm, spark
+        self.pods, self.ray, self.slurm, self.spark = pods, ray, slurm, spark
         self.environment = environment
         self.scripts = scripts
         self.observe = observe

@@ -14,6 +14,7 @@ from uuid import uuid4
 from elastic_runtime.agent.devices import pools
 from elastic_runtime.clock import utc_now
 from elastic_runtime.errors import InvalidSettings
+from elastic_runtime.ray.jobs import RaySpec
 from elastic_runtime.run.deadline import DeadlineSpec
 from elastic_runtime.run.pool import PoolSpec
 from elastic_runtime.run.shipment import pack
@@ -27,10 +28,10 @@ from elastic_training.clusters.registry import (
     check_cluster,
     cluster_called,
     has_pods,
+    is_jobs,
     is_local,
     is_pool,
-    is_slurm,
-    is_spark,
+    is_ray,
     local_settings,
     location,
 )
@@ -57,6 +58,7 @@ from elastic_training.settings.deadline import Deadline
 from elastic_training.settings.jupyter import jupyter_of
 from elastic_training.settings.observe import Observe
 from elastic_training.settings.pods import Pods, pods_of
+from elastic_training.settings.ray import Ray, ray_of
 from elastic_training.settings.recovery import Checkpoints, Recovery, check_growth
 from elastic_training.settings.scripts import check_scripts, read_scripts
 from elastic_training.settings.size_plan import SizePlan
@@ -102,6 +104,7 @@ class TrainingArguments(ReportsLineage):
     priority_weight: int
     image: Any
     pods: Any
+    ray: Any
     slurm: Any
     spark: Any
     environment: Any
@@ -255,15 +258,14 @@ class TrainingArguments(ReportsLineage):
     def _check_pods(self) -> None:
         if not is_template(self.pods):
             self.pods = pods_of(self.pods)
-        self.slurm, self.spark = slurm_of(self.slurm), spark_of(self.spark)
+        self.slurm, self.ray, self.spark = slurm_of(self.slurm), ray_of(self.ray), spark_of(self.spark)
         if self.image and isinstance(self.image, str) and not is_template(self.image):
             image_name("image", self.image)
         if self.hostfile:
             check_hostfile(self.hostfile)
-        in_slurm = isinstance(self.cluster, str) and is_slurm(self.cluster)
-        in_spark = isinstance(self.cluster, str) and is_spark(self.cluster)
+        in_jobs = isinstance(self.cluster, str) and is_jobs(self.cluster)
         on_this_machine = isinstance(self.cluster, str) and is_local(self.cluster)
-        if on_this_machine or in_slurm or in_spark:
+        if on_this_machine or in_jobs:
             for name in self._only_in_pods():
                 problem = f"it is about pods, and with cluster={self.cluster!r} there are none"
                 remedy = 'Write cluster="CONNECTION", of a connection of type kubernetes or elastic_training'
@@ -274,6 +276,10 @@ class TrainingArguments(ReportsLineage):
         if on_this_machine and self.spark is not None:
             problem = f"it is about tasks of Spark, and with cluster={self.cluster!r} there are none"
             raise InvalidSettings("spark", problem, 'Write cluster="spark://HOST:PORT/FOLDER", or leave it out')
+        in_others = in_jobs and not is_ray(self.cluster)
+        if self.ray is not None and (on_this_machine or in_others):
+            problem = f"it is about actors of Ray, and with cluster={self.cluster!r} there are none"
+            raise InvalidSettings("ray", problem, 'Write cluster="ray:HOST:PORT/FOLDER", or leave it out')
         if isinstance(self.recovery, Recovery):
             self._check_growth(self.recovery)
         self.jupyter = jupyter_of(self.jupyter, pods=is_template(self.cluster) or has_pods(self.cluster))
@@ -400,7 +406,7 @@ class TrainingArguments(ReportsLineage):
         self.jupyter = jupyter_of(self.jupyter, pods=has_pods(name))
         check_joinable(self._workers(), name)
         pods = self.pods.of_run(self._workers(), self.image) if has_pods(name) else None
-        jobs: Pods | SlurmSpec | SparkSpec | None = self._jobs(name, said) or pods
+        jobs: Pods | SlurmSpec | RaySpec | SparkSpec | None = self._jobs(name, said) or pods
         if pods is not None and not pods.image:
             remedy = 'Write image="registry/trainer:1", or set one in a connection of type elastic_training'
             raise InvalidSettings(
@@ -422,13 +428,17 @@ class TrainingArguments(ReportsLineage):
                 )
         return cluster
 
-    def _jobs(self, name: str, said: Location | None) -> SlurmSpec | SparkSpec | None:
-        """How the workers of a run in Slurm or Spark are had; None: it is elsewhere."""
+    def _jobs(self, name: str, said: Location | None) -> SlurmSpec | RaySpec | SparkSpec | None:
+        """How the workers of a run in Slurm, Ray or Spark are had; None: it is elsewhere."""
         in_spark = SparkName.parse(name)
-        if not is_slurm(name) and in_spark is None:
+        if not is_jobs(name):
             return None
         if unused := ", ".join(self._only_in_pods()):
             self.log.warning("Workers are no pods in %s: %s, which is about pods, changes nothing", name, unused)
+        if is_ray(name):
+            python, gpus = (said.python if said else None) or "python", int(self._workers().equipped().gpus or 0)
+            spec: RaySpec = (ray_of(self.ray) or Ray()).spec(python, gpus=gpus)
+            return spec
         python = (said.python if said else None) or local_settings()[1]
         credentials = self.store_credentials()
         exported = sorted(credentials.variables) if credentials else ()

@@ -10,6 +10,7 @@ from elastic_training.settings.horovod_knobs import Horovod
 from elastic_training.settings.jupyter import Jupyter
 from elastic_training.settings.observe import Observe, Prometheus
 from elastic_training.settings.pods import Pods, PodShape, SecretRef, Volume
+from elastic_training.settings.ray import Ray
 from elastic_training.settings.recovery import Checkpoints, Recovery, Restart
 from elastic_training.settings.size_plan import SizePlan, SizeWindow
 from elastic_training.settings.slurm import Slurm
@@ -27,6 +28,7 @@ __all__ = [
     "PodShape",
     "Pods",
     "Prometheus",
+    "Ray",
     "Recovery",
     "Restart",
     "SecretRef",

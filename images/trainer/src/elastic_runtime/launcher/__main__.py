@@ -20,6 +20,7 @@ from elastic_runtime.launcher.record.output import OutputLog, start_log
 from elastic_runtime.net.descriptors import raise_descriptor_limit
 from elastic_runtime.net.sockets import named_address
 from elastic_runtime.printable import LONG, printable
+from elastic_runtime.ray.jobs import SPEC as RAY
 from elastic_runtime.run.join import BY_NAME, HOW_TO_NAME, JoinSpec
 from elastic_runtime.run.locking import take
 from elastic_runtime.run.rundir import LauncherProcess, RunDir
@@ -61,10 +62,14 @@ async def run_in_folder(folder: RunDir) -> Status:
 def _platform(folder: RunDir, spec: RunSpec) -> FolderPlatform:
     """Return the platform of that run, whose workers are where its creator has said."""
     if (folder.path / SLURM).exists():
-        from elastic_runtime.launcher.slurm.platform import SlurmPlatform
+        from elastic_runtime.launcher.slurm.platform import slurm_platform
         from elastic_runtime.slurm.commands import Commands
 
-        return SlurmPlatform(folder, spec, Commands())
+        return slurm_platform(folder, spec, Commands())
+    if (folder.path / RAY).exists():
+        from elastic_runtime.launcher.ray.platform import ray_platform
+
+        return ray_platform(folder, spec)
     if (folder.path / SPARK).exists():
         from elastic_runtime.launcher.spark.platform import SparkPlatform
 

@@ -10,7 +10,8 @@ from typing import Protocol
 
 from elastic_runtime.errors import ClusterUnavailable, InvalidDocument, InvalidSettings
 from elastic_runtime.printable import LONG, printable
-from elastic_runtime.slurm.jobs import FORMAT, Job, read_jobs
+from elastic_runtime.run.jobs import Job
+from elastic_runtime.slurm.jobs import FORMAT, read_jobs
 
 TIMEOUT = 60.0
 """Seconds for a command's answer; Slurm's commands themselves give up after about ten."""

@@ -11,21 +11,17 @@ import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from enum import StrEnum
 from pathlib import Path
 
 from elastic_runtime.errors import InvalidDocument
 from elastic_runtime.printable import printable
+from elastic_runtime.run.jobs import LAUNCHER, Job, JobState
 from elastic_runtime.run.spec import RunSpec
 
-LAUNCHER = "launcher"
-"""Part of a run that is no worker."""
 FORMAT = "%i|%T|%e|%N|%r|%k"
 """Of ``squeue``: :func:`read_jobs` reads it. The comment, which is free text, is last."""
 SPEC = "slurm.json"
 """File of the :class:`SlurmSpec`, in the run's folder."""
-OUTPUTS = "jobs"
-"""Folder of what jobs of workers write, in the run's folder."""
 MOST_JOBS = 20_000
 """Lines of an answer that are read."""
 _LONGEST = 2000
@@ -56,33 +52,6 @@ class SlurmSpec:
     """Seconds from SIGTERM to the end of a job."""
     exported: tuple[str, ...] = ()
     """Names of variables that jobs inherit from who submits them. Their values are in no file of the run."""
-
-
-class JobState(StrEnum):
-    """As far as it matters here."""
-
-    PENDING = "pending"
-    RUNNING = "running"
-    OVER = "over"
-
-
-@dataclass(frozen=True, slots=True)
-class Job:
-    """What Slurm tells of a job."""
-
-    id: str
-    run: str
-    """Uid of its run."""
-    part: str
-    """:data:`LAUNCHER`, or a worker's name."""
-    state: JobState
-    word: str
-    """The state in Slurm's own word."""
-    reason: str
-    """Why it is pending, or has ended, in Slurm's words."""
-    node: str = ""
-    end: datetime | None = None
-    """When it ends at the latest, by its time limit or because it is being preempted; when it has ended."""
 
 
 def comment(uid: str, part: str) -> str:

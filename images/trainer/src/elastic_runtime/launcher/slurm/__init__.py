@@ -1,1 +1,1 @@
-"""The launcher as a job of Slurm, with jobs as workers."""
+"""Slurm as the system of launcher and workers."""

@@ -5,25 +5,20 @@ from __future__ import annotations
 import os
 import socket
 
-from typing_extensions import override
-
 from elastic_runtime.documents import from_json
 from elastic_runtime.errors import ElasticError, InvalidSettings
-from elastic_runtime.launcher.decision.facts import LeadershipState
-from elastic_runtime.launcher.folder.platform import FolderPlatform
-from elastic_runtime.launcher.slurm.workers import SlurmWorkers
+from elastic_runtime.launcher.jobs.platform import JobPlatform
+from elastic_runtime.launcher.jobs.workers import JobWorkers
+from elastic_runtime.launcher.slurm.queue import SlurmQueue
 from elastic_runtime.run.reading import read_bytes
 from elastic_runtime.run.rundir import RunDir
 from elastic_runtime.run.spec import RunSpec
 from elastic_runtime.slurm.commands import Commands
 from elastic_runtime.slurm.jobs import SPEC, SlurmSpec
 
-_WATCH_INTERVAL = 0.5
-"""Seconds between two looks at the folder, which a server has: each asks it."""
 
-
-class SlurmPlatform(FolderPlatform):
-    """Platform of a run whose launcher is a job.
+def slurm_platform(folder: RunDir, spec: RunSpec, commands: Commands) -> JobPlatform:
+    """Return the platform of a run whose launcher is a job of Slurm.
 
     Args:
         folder: of the run.
@@ -34,23 +29,9 @@ class SlurmPlatform(FolderPlatform):
         InvalidSettings: this node's address is not known.
         InvalidDocument: the run's folder does not say how jobs are submitted.
     """
-
-    watch_interval = _WATCH_INTERVAL
-
-    def __init__(self, folder: RunDir, spec: RunSpec, commands: Commands) -> None:
-        slurm = from_json(SlurmSpec, read_bytes(folder.path / SPEC).decode())
-        super().__init__(folder, spec, SlurmWorkers(folder, spec, slurm, commands), own_address(commands))
-        self._taken = False
-
-    @override
-    def leadership(self) -> LeadershipState:
-        return LeadershipState.ENDING if self._taken else LeadershipState.HELD
-
-    @override
-    def signalled(self, name: str) -> None:
-        """Slurm takes this job: the run is not cancelled. Its next try goes on from what is handed over now."""
-        self._taken = True
-        self._on_change()
+    slurm = from_json(SlurmSpec, read_bytes(folder.path / SPEC).decode())
+    workers = JobWorkers(folder, spec, SlurmQueue(spec, slurm, commands))
+    return JobPlatform(folder, spec, workers, own_address(commands))
 
 
 def own_address(commands: Commands) -> str:

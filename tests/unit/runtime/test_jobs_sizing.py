@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from elastic_runtime.launcher.slurm.sizing import COMING, UNSEEN, Steps, Worker, decide, over
-from elastic_runtime.slurm.jobs import Job, JobState
+from elastic_runtime.launcher.jobs.sizing import COMING, UNSEEN, Steps, Worker, decide, over
+from elastic_runtime.run.jobs import Job, JobState
 
 
 def job(state: JobState) -> Job:

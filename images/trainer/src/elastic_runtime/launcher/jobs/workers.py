@@ -1,7 +1,7 @@
-"""Worker set of jobs: :class:`SlurmWorkers` does in Slurm what a ReplicaSet does on Kubernetes.
+"""Worker set of jobs: :class:`JobWorkers` does in a batch system what a ReplicaSet does on Kubernetes.
 
-Each worker is a batch job with one step, the agent. Slurm's own priorities, limits and partitions decide when it runs;
-why it does not yet is told by :meth:`SlurmWorkers.refusal`.
+Each worker is a job that runs an agent. The system's own priorities, limits and resources decide when it runs; why it
+does not yet is told by :meth:`JobWorkers.refusal`.
 """
 
 from __future__ import annotations
@@ -10,10 +10,13 @@ import asyncio
 import logging
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping
+from abc import abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import datetime
+from functools import partial
 from pathlib import Path
+from typing import Protocol
 
 from typing_extensions import override
 
@@ -22,48 +25,86 @@ from elastic_runtime.errors import ClusterUnavailable, ElasticError, InvalidSett
 from elastic_runtime.launcher.decision.backoff import backoff_policy
 from elastic_runtime.launcher.decision.facts import Refusal
 from elastic_runtime.launcher.folder.platform import FolderWorkers
-from elastic_runtime.launcher.slurm.sizing import COMING, SHORT_LIFE, Steps, Worker, decide, over
+from elastic_runtime.launcher.jobs.sizing import COMING, SHORT_LIFE, Steps, Worker, decide, over
 from elastic_runtime.pace import RateLimitedLog
 from elastic_runtime.printable import printable
 from elastic_runtime.retry import Retry
+from elastic_runtime.run.jobs import LAUNCHER, OUTPUTS, Job, JobState
 from elastic_runtime.run.reading import last_line
 from elastic_runtime.run.rundir import RunDir
 from elastic_runtime.run.spec import RunSpec
-from elastic_runtime.slurm.commands import Commands
-from elastic_runtime.slurm.jobs import LAUNCHER, OUTPUTS, Job, JobState, SlurmSpec, options, script, why_pending
 
-SOON, LATER = 2.0, 15.0
-"""Seconds between two looks at the jobs: while one is awaited, and otherwise."""
+SOON = 2.0
+"""Seconds between two looks at the jobs while one is awaited; otherwise :attr:`JobQueue.later`."""
 PATIENCE = 15.0
 """Seconds in the queue after which it is told why a job is there."""
-AHEAD = 120.0
-"""Seconds before the end of its job in which a worker is told of it, at least; ``SlurmSpec.grace`` if that is more."""
+WELL = ("COMPLETED", "SUCCEEDED")
+"""Words of Slurm and of Ray for a job that has ended with 0."""
 END_TIMEOUT = 60.0
 """Seconds that jobs have to end once the run is over."""
 log = logging.getLogger(__name__)
 
 
-class SlurmWorkers(FolderWorkers):
+class JobQueue(Protocol):
+    """A batch system, as a run sees it. Methods block, and raise ClusterUnavailable where it does not answer."""
+
+    system: str
+    """Its name, for people."""
+    python: str
+    """Interpreter of workers, on the nodes."""
+    grace: float
+    """Seconds from SIGTERM to the end of a job."""
+    ahead: float
+    """Seconds before the end of its job in which a worker is told of it."""
+    later: float
+    """Seconds between two looks at the jobs while none is awaited."""
+
+    @abstractmethod
+    def jobs(self) -> list[Job]:
+        """Of the run, with those that have ended a short time ago, as far as they are known."""
+
+    @abstractmethod
+    def submit(self, worker: str, command: Sequence[str], output: Path) -> str:
+        """Submit a job. Return its id.
+
+        Args:
+            worker: its part of the run.
+            command: what it runs.
+            output: file to which it appends what it writes.
+
+        Raises:
+            InvalidSettings: it is refused for good.
+        """
+
+    @abstractmethod
+    def cancel(self, ids: Iterable[str], *, in_order: bool = False) -> None:
+        """End jobs; no harm where one has ended.
+
+        Args:
+            ids: of the jobs.
+            in_order: they run, and get SIGTERM and nothing else, if the system can do that.
+        """
+
+    @abstractmethod
+    def why_pending(self, reason: str) -> tuple[str, bool]:
+        """Say why a job is pending, for people, and whether waiting cannot help."""
+
+
+class JobWorkers(FolderWorkers):
     """Keep as many jobs in the queue, or running, as are wanted.
 
     Args:
         folder: of the run, on a file system that all nodes see.
         spec: what to run.
-        slurm: how jobs are submitted.
-        commands: of Slurm.
+        queue: where its jobs are submitted.
         clock: seconds.
     """
 
     def __init__(
-        self,
-        folder: RunDir,
-        spec: RunSpec,
-        slurm: SlurmSpec,
-        commands: Commands,
-        clock: Callable[[], float] = time.monotonic,
+        self, folder: RunDir, spec: RunSpec, queue: JobQueue, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        self._folder, self._spec, self._slurm = folder, spec, slurm
-        self._commands, self._clock = commands, clock
+        self._folder, self._spec = folder, spec
+        self._queue, self._clock = queue, clock
         self._address = ""
         self._workers: dict[str, Worker] = {}
         self._ranks: Mapping[str, int] = {}
@@ -113,14 +154,13 @@ class SlurmWorkers(FolderWorkers):
     def deadline(self, worker: str, /) -> datetime | None:
         known = self._workers.get(worker)
         end = known.job.end if known and known.job and known.job.state is JobState.RUNNING else None
-        ahead = timedelta(seconds=max(AHEAD, self._slurm.grace))
-        return end if end is not None and end - utc_now() < ahead else None
+        return end if end is not None and (end - utc_now()).total_seconds() < self._queue.ahead else None
 
     @override
     def refusal(self) -> Refusal | None:
         if self._refused:
             return self._refused
-        return next((_refusal(each) for each in self._waiting()), None)
+        return next((self._refusal(each) for each in self._waiting()), None)
 
     @override
     def warnings(self) -> tuple[str, ...]:
@@ -147,11 +187,11 @@ class SlurmWorkers(FolderWorkers):
             async with asyncio.timeout(END_TIMEOUT):
                 while True:
                     try:
-                        jobs = await asyncio.to_thread(self._commands.jobs, self._spec.name)
+                        jobs = await asyncio.to_thread(self._queue.jobs)
                         left = [each.id for each in jobs if self._is_worker(each) and each.state is not JobState.OVER]
                         if not left:
                             return
-                        await asyncio.to_thread(self._commands.cancel, left)
+                        await asyncio.to_thread(self._queue.cancel, left)
                     except ElasticError as error:
                         log.warning("jobs cannot be ended, trying again: %s", printable(error))
                     await retry.pause()
@@ -172,7 +212,7 @@ class SlurmWorkers(FolderWorkers):
                 kind = type(error).__name__
                 self._limited_log.warning("jobs cannot be handled, trying again: %s: %s", kind, printable(error))
             try:
-                async with asyncio.timeout(SOON if self._awaits() else LATER):
+                async with asyncio.timeout(SOON if self._awaits() else self._queue.later):
                     await self._wake.wait()
             except TimeoutError:
                 continue
@@ -184,14 +224,14 @@ class SlurmWorkers(FolderWorkers):
 
     async def _once(self) -> None:
         if self._workers:
-            self._see(await asyncio.to_thread(self._commands.jobs, self._spec.name))
+            self._see(await asyncio.to_thread(self._queue.jobs))
         if self._wanted is None:
             return
         now = self._clock()
         await self._take(decide(self._workers, self._wanted, self._ranks, now, held=now < self._hold_until))
 
     def _see(self, jobs: list[Job]) -> None:
-        """Compare what was known with what Slurm tells."""
+        """Compare what was known with what the system tells."""
         told, now = {each.part: each for each in jobs if self._is_worker(each)}, self._clock()
         for name, known in list(self._workers.items()):
             job = told.get(name) or known.job
@@ -212,7 +252,7 @@ class SlurmWorkers(FolderWorkers):
             if reason not in self._told:
                 if now < worker.submitted + PATIENCE:
                     continue
-                self._warnings.append(_refusal(worker).words)
+                self._warnings.append(self._refusal(worker).words)
             reasons.add(reason)
         self._told = reasons
 
@@ -220,12 +260,12 @@ class SlurmWorkers(FolderWorkers):
         self._killed.discard(worker.id)
         job = worker.job
         short = worker.began is None or now - worker.began < SHORT_LIFE + SOON
-        if worker.asked_to_end or worker.came or not short or (job and job.word == "COMPLETED"):
+        if worker.asked_to_end or worker.came or not short or (job and job.word in WELL):
             self._retry.succeeded()
             return
         self._hold_until = now + self._retry.failed()
         last = printable(last_line(self._output(worker.name)), 300)
-        state = f"ended as {job.word} ({job.reason})" if job else "is not known to Slurm"
+        state = f"ended as {job.word} ({job.reason})" if job else f"is not known to {self._queue.system}"
         self._warnings.append(
             f"job {worker.id} of {worker.name} {printable(state)} before its agent connected"
             f"{f'; its last line: {last}' if last else ''}"
@@ -238,20 +278,19 @@ class SlurmWorkers(FolderWorkers):
             worker = self._workers[name]
             self._workers[name] = replace(worker, asked_to_end=True)
             # A signal leaves a job in the queue, and one that has not come to its step yet.
-            await asyncio.to_thread(self._commands.cancel, [worker.id], "TERM" if worker.came else "")
+            await asyncio.to_thread(partial(self._queue.cancel, [worker.id], in_order=worker.came))
         if self._killed:
-            await asyncio.to_thread(self._commands.cancel, self._killed)
+            await asyncio.to_thread(self._queue.cancel, self._killed)
         for _ in range(steps.submit):
             await self._submit()
 
     async def _submit(self) -> None:
         name = f"worker-{self._count}"
         self._count += 1
-        chosen = options(self._slurm, self._spec, name, self._output(name))
         try:
-            number = await asyncio.to_thread(self._commands.submit, chosen, script(self._slurm, self._command(name)))
+            number = await asyncio.to_thread(self._queue.submit, name, self._command(name), self._output(name))
         except InvalidSettings as error:
-            self._refused = Refusal(f"Slurm refuses {name}: {error}", hopeless=True)
+            self._refused = Refusal(f"{self._queue.system} refuses {name}: {error}", hopeless=True)
             self._hold_until = self._clock() + self._retry.failed()
             return
         self._refused = None
@@ -259,9 +298,9 @@ class SlurmWorkers(FolderWorkers):
 
     def _command(self, name: str) -> list[str]:
         return [
-            *(self._slurm.python, "-m", "elastic_runtime.agent", "--worker", name),
+            *(self._queue.python, "-m", "elastic_runtime.agent", "--worker", name),
             *("--launcher", self._address, "--tls", str(self._folder.tls), "--towards-launcher"),
-            *("--slots", str(self._spec.workers.slots), "--grace", str(self._slurm.grace)),
+            *("--slots", str(self._spec.workers.slots), "--grace", str(self._queue.grace)),
             *("--notice-file", str(self._folder.notices / f"{name}.json")),
             *("--metadata", self._spec.recovery.notices),
         ]
@@ -272,8 +311,7 @@ class SlurmWorkers(FolderWorkers):
     def _is_worker(self, job: Job) -> bool:
         return job.run == self._spec.uid and job.part != LAUNCHER
 
-
-def _refusal(worker: Worker) -> Refusal:
-    assert worker.job is not None
-    words, hopeless = why_pending(worker.job.reason)
-    return Refusal(f"{worker.name} is job {worker.job.id}. {words}", hopeless)
+    def _refusal(self, worker: Worker) -> Refusal:
+        assert worker.job is not None
+        words, hopeless = self._queue.why_pending(worker.job.reason)
+        return Refusal(f"{worker.name} is job {worker.job.id}. {words}", hopeless)

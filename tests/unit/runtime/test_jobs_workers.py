@@ -11,12 +11,14 @@ from pathlib import Path
 import pytest
 
 from elastic_runtime.clock import utc_now
-from elastic_runtime.launcher.slurm import workers as module
-from elastic_runtime.launcher.slurm.workers import SlurmWorkers
+from elastic_runtime.launcher.jobs import workers as module
+from elastic_runtime.launcher.jobs.workers import JobWorkers
+from elastic_runtime.launcher.slurm.queue import SlurmQueue
+from elastic_runtime.run.jobs import OUTPUTS
 from elastic_runtime.run.rundir import RunDir
 from elastic_runtime.run.spec import RecoverySpec, RunSpec, WorkersSpec
 from elastic_runtime.slurm.commands import Commands
-from elastic_runtime.slurm.jobs import OUTPUTS, SlurmSpec
+from elastic_runtime.slurm.jobs import SlurmSpec
 from tests.unit.runtime.agent_bench import SOON
 
 RUN = RunSpec("run", "uid", ("true",), WorkersSpec(1, 2, 3), recovery=RecoverySpec(backoff=0.01))
@@ -64,13 +66,13 @@ class Queue:
 
 @pytest.fixture(autouse=True)
 def look_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("SOON", "LATER"):
-        monkeypatch.setattr(module, name, 0.01)
+    monkeypatch.setattr(module, "SOON", 0.01)
+    monkeypatch.setattr(SlurmQueue, "later", 0.01)
 
 
 @asynccontextmanager
-async def played(folder: Path, queue: Queue) -> AsyncIterator[SlurmWorkers]:
-    made = SlurmWorkers(RunDir(folder), RUN, SlurmSpec("python", grace=20.0), Commands(queue))
+async def played(folder: Path, queue: Queue) -> AsyncIterator[JobWorkers]:
+    made = JobWorkers(RunDir(folder), RUN, SlurmQueue(RUN, SlurmSpec("python", grace=20.0), Commands(queue)))
     made.open("10.0.0.1:7777")
     try:
         yield made

@@ -6,12 +6,12 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from elastic_runtime.slurm.jobs import Job, JobState
+from elastic_runtime.run.jobs import Job, JobState
 
 COMING = 180.0
-"""Seconds that an agent has to connect, once Slurm says that its job runs: a node may boot, an image be fetched."""
+"""Seconds that an agent has to connect, once it is said that its job runs: a node may boot, an image be fetched."""
 UNSEEN = 30.0
-"""Seconds after which a job that was submitted, and that Slurm does not tell of, counts as over."""
+"""Seconds after which a job that was submitted, and that is not told of, counts as over."""
 SHORT_LIFE = 5.0
 """A job that ran for less seconds and was not asked to end holds its replacement back."""
 
@@ -25,7 +25,7 @@ class Worker:
     submitted: float
     """Seconds of the launcher's clock, as all below."""
     job: Job | None = None
-    """As Slurm told last; None: not yet."""
+    """As was told last; None: not yet."""
     began: float | None = None
     """When it was first seen running."""
     came: bool = False

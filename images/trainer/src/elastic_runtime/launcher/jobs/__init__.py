@@ -1,0 +1,1 @@
+"""The launcher as a job of a batch system, with jobs as workers."""

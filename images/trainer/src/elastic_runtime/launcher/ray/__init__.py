@@ -1,0 +1,1 @@
+"""Ray as the system of launcher and workers."""

@@ -1,0 +1,128 @@
+"""A Ray cluster on this machine: ``tools/ray with -- COMMAND`` runs a command that finds it by RAY_LAB.
+
+One head without CPUs and :data:`NODES` nodes of .venv-ray, in a folder that is removed in the end. Each node has four
+CPUs, and four of a resource ``spot``.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from urllib.request import urlopen
+
+from slurm_lab import free_ports
+
+ROOT = Path(__file__).resolve().parents[1]
+RAY = ROOT / ".venv-ray" / "bin"
+NODES = 3
+CPUS = 4
+UNAVAILABLE = 3
+"""Exit status where there can be no lab; as that of tools/cluster."""
+_READY = 300.0
+_STORE = 100_000_000
+"""Bytes of a node's object store, which runs do not use."""
+
+
+def main(arguments: list[str]) -> int:
+    """Return the command's exit status, or :data:`UNAVAILABLE`."""
+    if arguments[:2] != ["with", "--"] or len(arguments) < 3:
+        sys.exit("usage: ray with -- COMMAND...")
+    if not (RAY / "ray").exists():
+        print("LEFT OUT: no .venv-ray here: make setup-ray", file=sys.stderr)
+        return UNAVAILABLE
+    signal.signal(signal.SIGTERM, _interrupted)
+    with lab() as found:
+        return subprocess.run(arguments[2:], check=False, env={**os.environ, **found}).returncode
+
+
+@contextmanager
+def lab() -> Iterator[dict[str, str]]:
+    """Start it. Yields the variables by which it is found; nothing of it is left afterwards."""
+    with ExitStack() as stack:
+        # Short, as paths of sockets are in it.
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="ray-", ignore_cleanup_errors=True)))
+        port, dashboard, *_ = free_ports(50)
+        gcs = f"127.0.0.1:{port}"
+        shared = [f"--temp-dir={folder}", f"--object-store-memory={_STORE}", "--disable-usage-stats"]
+        head = ["--head", f"--port={port}", f"--dashboard-port={dashboard}", "--num-cpus=0", *shared]
+        stack.enter_context(started(head, folder))
+        found = {"RAY_LAB": f"127.0.0.1:{dashboard}", "RAY_LAB_GCS": gcs, "RAY_LAB_PYTHON": str(RAY / "python")}
+        until(lambda: len(alive(found["RAY_LAB"])) == 1, "the head is there", folder)
+        for number in range(NODES):  # One by one: all at once do not start in the time that Ray gives them.
+            stack.enter_context(started(node_options(found), folder))
+            until(lambda wanted=number + 2: len(alive(found["RAY_LAB"])) == wanted, "another node is there", folder)  # type: ignore[misc]
+        yield found
+
+
+def node_options(found: dict[str, str]) -> list[str]:
+    """Return the arguments of ``ray start`` for another node."""
+    shared = [f"--object-store-memory={_STORE}", "--disable-usage-stats"]
+    resources = json.dumps({"spot": CPUS})
+    return [f"--address={found['RAY_LAB_GCS']}", f"--num-cpus={CPUS}", f"--resources={resources}", *shared]
+
+
+@contextmanager
+def started(options: list[str], folder: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """Start a node that lasts as long as the block, with whatever runs on it."""
+    environment = {**os.environ, "PATH": f"{RAY}:{os.environ['PATH']}", "RAY_raylet_start_wait_time_s": "150"}
+    with (folder / "nodes.log").open("ab") as log:
+        command = [str(RAY / "ray"), "start", "--block", *options]
+        process = subprocess.Popen(command, env=environment, stdout=log, stderr=log, start_new_session=True)
+    try:
+        yield process
+    finally:
+        end(process)
+
+
+def end(process: subprocess.Popen[bytes]) -> None:
+    """End a node as a machine that is switched off: all that runs there at once."""
+    own = _children(process.pid)
+    for pid in (process.pid, *own):
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    process.wait()
+
+
+def _children(pid: int) -> list[int]:
+    """All below it, as the kernel knows them."""
+    found: list[int] = []
+    with suppress(FileNotFoundError, ProcessLookupError):
+        for path in Path(f"/proc/{pid}/task").glob("*/children"):
+            for child in map(int, path.read_text().split()):
+                found += [child, *_children(child)]
+    return found
+
+
+def alive(address: str) -> list[dict[str, object]]:
+    """Return the nodes that Ray's API tells of as alive; none while it does not answer."""
+    with suppress(OSError, ValueError, KeyError, TypeError):
+        with urlopen(f"http://{address}/api/v0/nodes?detail=1", timeout=20) as answer:
+            told = json.load(answer)["data"]["result"]["result"]
+        return [node for node in told if node["state"] == "ALIVE"]
+    return []
+
+
+def _interrupted(number: int, _frame: object) -> None:
+    sys.exit(128 + number)
+
+
+def until(holds: Callable[[], bool], what: str, folder: Path) -> None:
+    """Wait for it, and show what the nodes have written if it does not come."""
+    limit = time.monotonic() + _READY
+    while not holds():
+        if time.monotonic() > limit:
+            log = (folder / "nodes.log").read_text(errors="replace")[-4000:]
+            raise RuntimeError(f"it has not come to this in {_READY:.0f} s: {what}\n{log}")
+        time.sleep(0.2)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
