@@ -170,8 +170,13 @@ def test_an_outage_of_slurm_is_waited_for(tmp_path: Path, caplog: pytest.LogCapt
         async with played(tmp_path, queue) as workers:
             workers.reconcile(1)
             await until(lambda: "Unable to contact slurm controller" in caplog.text)
+            refused = workers.refusal()
+            assert refused is not None
+            assert "Unable to contact slurm controller" in refused.words
+            assert not refused.hopeless
             queue.out = False
             await until(lambda: queue.states)
+            await until(lambda: workers.refusal() is None)
 
     asyncio.run(run())
 

@@ -13,8 +13,6 @@ from dataclasses import dataclass, field
 
 SPEC = "spark.json"
 """File of the :class:`SparkSpec`, in the run's folder."""
-OUTPUTS = "jobs"
-"""Folder of what driver and agents write, in the run's folder."""
 DRIVER_HOST = "spark.driver.host"
 """Address at which executors reach the driver, and agents the launcher."""
 IDLE = 15

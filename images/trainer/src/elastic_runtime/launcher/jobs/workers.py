@@ -89,6 +89,10 @@ class JobQueue(Protocol):
     def why_pending(self, reason: str) -> tuple[str, bool]:
         """Say why a job is pending, for people, and whether waiting cannot help."""
 
+    def close(self) -> None:
+        """The run is over, and so are its jobs."""
+        return
+
 
 class JobWorkers(FolderWorkers):
     """Keep as many jobs in the queue, or running, as are wanted.
@@ -111,6 +115,7 @@ class JobWorkers(FolderWorkers):
         self._wanted: int | None = None
         self._count = 0
         self._refused: Refusal | None = None
+        self._unanswered: Refusal | None = None
         self._warnings: list[str] = []
         self._told: set[str] = set()
         """Why jobs wait, as far as it was told."""
@@ -160,7 +165,7 @@ class JobWorkers(FolderWorkers):
     def refusal(self) -> Refusal | None:
         if self._refused:
             return self._refused
-        return next((self._refusal(each) for each in self._waiting()), None)
+        return next((self._refusal(each) for each in self._waiting()), self._unanswered)
 
     @override
     def warnings(self) -> tuple[str, ...]:
@@ -182,6 +187,10 @@ class JobWorkers(FolderWorkers):
         self._looking.cancel()
         await asyncio.gather(self._looking, return_exceptions=True)
         self._looking = None
+        await self._end_jobs()
+        await asyncio.to_thread(self._queue.close)
+
+    async def _end_jobs(self) -> None:
         retry = Retry(backoff_policy(self._spec.recovery))
         try:
             async with asyncio.timeout(END_TIMEOUT):
@@ -206,7 +215,9 @@ class JobWorkers(FolderWorkers):
             self._wake.clear()
             try:
                 await self._once()
+                self._unanswered = None
             except ClusterUnavailable as error:
+                self._unanswered = Refusal(str(error))
                 self._limited_log.warning("jobs are not looked after for a moment: %s", printable(error))
             except Exception as error:  # noqa: BLE001  # or nobody would submit or end a job any more
                 kind = type(error).__name__

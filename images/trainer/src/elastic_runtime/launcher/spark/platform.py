@@ -8,7 +8,8 @@ from elastic_runtime.agent.agent import address_towards
 from elastic_runtime.documents import from_json
 from elastic_runtime.errors import InvalidSettings
 from elastic_runtime.launcher.folder.platform import FolderPlatform
-from elastic_runtime.launcher.spark.workers import SparkWorkers
+from elastic_runtime.launcher.jobs.workers import JobWorkers
+from elastic_runtime.launcher.spark.queue import SparkQueue
 from elastic_runtime.run.reading import read_bytes
 from elastic_runtime.run.rundir import RunDir
 from elastic_runtime.run.spec import RunSpec
@@ -35,7 +36,7 @@ class SparkPlatform(FolderPlatform):
     def __init__(self, folder: RunDir, spec: RunSpec) -> None:
         spark = from_json(SparkSpec, read_bytes(folder.path / SPEC).decode())
         host = own_address(spark)
-        super().__init__(folder, spec, SparkWorkers(folder, spec, spark, host), host)
+        super().__init__(folder, spec, JobWorkers(folder, spec, SparkQueue(folder, spec, spark, host)), host)
 
 
 def own_address(spark: SparkSpec) -> str:
