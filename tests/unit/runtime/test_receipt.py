@@ -14,6 +14,7 @@ from elastic_runtime.audit.__main__ import main
 from elastic_runtime.audit.verifying import ReceiptBroken, verify
 from elastic_runtime.checkpoint import receipts
 from elastic_runtime.checkpoint.store import open_store
+from elastic_runtime.errors import InvalidSettings
 from elastic_runtime.run.spec import CheckpointSpec
 from elastic_runtime.torch import DurableState, GlobalBatches
 from elastic_runtime.training.batches.plan import BatchPlan
@@ -124,6 +125,15 @@ def test_a_segment_or_a_checkpoint_that_is_gone_or_altered_is_named(spec: Checkp
     (newest,) = Path(spec.uri.removeprefix("file://")).glob("ckpt-*-s000000000008-*")
     (newest / "attributes.json").write_bytes(b"{}")
     with pytest.raises(ReceiptBroken, match=r"step 8: checkpoint .*attributes\.json has 2 bytes"):
+        verify(open_store(spec.uri))
+
+
+def test_a_data_set_that_nobody_can_have_is_refused(spec: CheckpointSpec) -> None:
+    """It would be sorted in memory."""
+    trained(spec, 2)
+    segment = segment_file(spec, 2)
+    segment.write_bytes(segment.read_bytes().replace(b'"samples":10,', b'"samples":1000000000000,'))
+    with pytest.raises(InvalidSettings, match="a data set of 1000000000000 samples; up to"):
         verify(open_store(spec.uri))
 
 

@@ -20,9 +20,12 @@ from elastic_runtime.checkpoint.receipts import (
     segment_names,
 )
 from elastic_runtime.checkpoint.store import CheckpointStore
-from elastic_runtime.errors import ElasticError, InvalidDocument
+from elastic_runtime.errors import ElasticError, InvalidDocument, InvalidSettings
 from elastic_runtime.training.batches.plan import BatchPlan
 from elastic_runtime.training.receipt import digest_of, plan_of
+
+MOST_SAMPLES = 1 << 30
+"""Of a data set that is checked: they are sorted in memory, and others may write what a store has."""
 
 
 class ReceiptBroken(ElasticError):
@@ -120,6 +123,7 @@ def verify(store: CheckpointStore) -> Verified:
 
     Raises:
         ReceiptBroken: with the first place, in the order of the steps.
+        InvalidSettings: a data set is too large to be checked.
         StoreUnavailable: the store does not answer.
     """
     chain = read_chain(store)
@@ -176,6 +180,9 @@ class _Samples:
         if batches is None:
             self._found.unknown += len(steps)
             return 0
+        if batches.samples > MOST_SAMPLES:
+            problem = f"its receipt names a data set of {batches.samples} samples; up to {MOST_SAMPLES} are checked"
+            raise InvalidSettings("RUN", problem, "Look who can write to the store, if the data set is smaller")
         plan = self._plan
         if plan is None or batches != self._batches:
             if plan is not None and (steps.start - 1) % plan.steps_per_epoch:
