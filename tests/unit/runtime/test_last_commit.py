@@ -308,13 +308,13 @@ class TestWaiting:
         assert stand.published() == []
 
     @pytest.mark.parametrize("step", [3, 4])
-    def test_nothing_is_written_where_another_has_come_as_far(self, stand: Stand, step: int) -> None:
+    def test_what_another_has_written_is_told_of_and_not_written_again(self, stand: Stand, step: int) -> None:
         stand.train(3)
         checkpoints = Checkpoints(open_store(stand.spec.uri), stand.spec.fence, keep=1)
         checkpoints.write(step, utc_now(), part_writers(TORCH, {}, {"step": step}))
         stand.taken_at(60.0, keeper="a.0.0")
         stand.wait(3)
-        assert (stand.written(), stand.published()) == ([], [step])
+        assert (stand.written(), stand.published()) == ([(step, True)], [step])
         stand.state.step = 5
         stand.state.commit()
 
@@ -324,7 +324,7 @@ class TestWaiting:
         stand.train(3)
         checkpoints = Checkpoints(open_store(spec.uri), spec.fence, keep=1)
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(Checkpoints, "reaches", lambda self, step: False)
+            patch.setattr(Checkpoints, "reached", lambda self, step: None)
             checkpoints.write(4, utc_now(), part_writers(TORCH, {}, {"step": 4}))
             stand.taken_at(60.0, keeper="a.0.0")
             stand.wait()
