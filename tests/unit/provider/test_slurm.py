@@ -112,7 +112,7 @@ class TestSettings:
 
     def test_an_operator_refuses_jobs_on_this_machine_and_pods_in_slurm(self) -> None:
         arguments: dict[str, Any] = {"task_id": "t", "command": ["true"], "workers": Workers()}
-        with pytest.raises(InvalidSettings, match="it is about jobs"):
+        with pytest.raises(InvalidSettings, match="it is about jobs of Slurm"):
             ElasticTorchOperator(**arguments, cluster="local", slurm=Slurm())
         with pytest.raises(InvalidSettings, match="it is about pods"):
             ElasticTorchOperator(**arguments, cluster="slurm:/shared", pods=Pods(labels={"a": "b"}))

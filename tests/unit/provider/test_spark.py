@@ -96,6 +96,16 @@ class TestSettings:
             Spark(**wrong)
         assert caught.value.field == field
 
+    @pytest.mark.parametrize("system", ["slurm", "ray", "spark"])
+    @pytest.mark.parametrize("cluster", ["local", "slurm:/f", "ray:h:8265/f", NAME])
+    def test_settings_of_a_system_that_the_cluster_is_not_in_are_refused(self, cluster: str, system: str) -> None:
+        arguments: dict[str, Any] = {"task_id": "t", "command": ["true"], "workers": Workers(), system: {}}
+        if cluster.startswith(f"{system}:"):
+            assert getattr(ElasticTorchOperator(**arguments, cluster=cluster), system) is not None
+            return
+        with pytest.raises(InvalidSettings, match=f"{system}: it is about .* there are none"):
+            ElasticTorchOperator(**arguments, cluster=cluster)
+
     def test_an_operator_refuses_tasks_on_this_machine_and_pods_in_spark(self) -> None:
         arguments: dict[str, Any] = {"task_id": "t", "command": ["true"], "workers": Workers()}
         with pytest.raises(InvalidSettings, match="it is about tasks of Spark"):

@@ -23,7 +23,7 @@ from elastic_runtime.slurm.jobs import SlurmSpec
 from elastic_runtime.spark.jobs import SparkSpec
 from elastic_training.airflow.versions import folder_of
 from elastic_training.clusters.cluster import Cluster
-from elastic_training.clusters.location import LOCAL, Location, SparkName
+from elastic_training.clusters.location import LOCAL, RAY, SLURM, SPARK, Location, SparkName
 from elastic_training.clusters.registry import (
     check_cluster,
     cluster_called,
@@ -69,6 +69,13 @@ from elastic_training.settings.templating import all_known, as_environment, is_t
 from elastic_training.settings.training_pool import POOL, TrainingPool, check_greedy
 from elastic_training.settings.values import member_of, parse_bool, settings_of
 from elastic_training.settings.workers import Workers
+
+_SYSTEMS = {
+    SLURM: ("jobs of Slurm", "slurm:/FOLDER"),
+    RAY: ("actors of Ray", "ray:HOST:PORT/FOLDER"),
+    SPARK: ("tasks of Spark", "spark://HOST:PORT/FOLDER"),
+}
+"""By the name of their settings: what these are about, and the name of such a cluster."""
 
 
 class OnFinish(StrEnum):
@@ -270,16 +277,8 @@ class TrainingArguments(ReportsLineage):
                 problem = f"it is about pods, and with cluster={self.cluster!r} there are none"
                 remedy = 'Write cluster="CONNECTION", of a connection of type kubernetes or elastic_training'
                 raise InvalidSettings(name, problem, f"{remedy}, or leave it out")
-        if on_this_machine and self.slurm is not None:
-            problem = f"it is about jobs, and with cluster={self.cluster!r} there are none"
-            raise InvalidSettings("slurm", problem, 'Write cluster="slurm:/FOLDER", or leave it out')
-        if on_this_machine and self.spark is not None:
-            problem = f"it is about tasks of Spark, and with cluster={self.cluster!r} there are none"
-            raise InvalidSettings("spark", problem, 'Write cluster="spark://HOST:PORT/FOLDER", or leave it out')
-        in_others = in_jobs and not is_ray(self.cluster)
-        if self.ray is not None and (on_this_machine or in_others):
-            problem = f"it is about actors of Ray, and with cluster={self.cluster!r} there are none"
-            raise InvalidSettings("ray", problem, 'Write cluster="ray:HOST:PORT/FOLDER", or leave it out')
+        if on_this_machine or in_jobs:
+            self._check_systems(self.cluster)
         if isinstance(self.recovery, Recovery):
             self._check_growth(self.recovery)
         self.jupyter = jupyter_of(self.jupyter, pods=is_template(self.cluster) or has_pods(self.cluster))
@@ -405,6 +404,7 @@ class TrainingArguments(ReportsLineage):
                 self.checkpoint_conn_id = self.checkpoint_conn_id or said.checkpoint_conn_id
         self.jupyter = jupyter_of(self.jupyter, pods=has_pods(name))
         check_joinable(self._workers(), name)
+        self._check_systems(name)
         pods = self.pods.of_run(self._workers(), self.image) if has_pods(name) else None
         jobs: Pods | SlurmSpec | RaySpec | SparkSpec | None = self._jobs(name, said) or pods
         if pods is not None and not pods.image:
@@ -456,6 +456,13 @@ class TrainingArguments(ReportsLineage):
         check_gpus(workers, check_environment(self.environment))
         if unused := ", ".join(self._only_in_pods()):
             self.log.warning("Workers are processes of this machine: %s, which is about pods, changes nothing", unused)
+
+    def _check_systems(self, name: str) -> None:
+        """Refuse settings of a batch system that the cluster of this name is not in."""
+        for system, (what, example) in _SYSTEMS.items():
+            if getattr(self, system) is not None and not name.startswith(f"{system}:"):
+                problem = f"it is about {what}, and with cluster={self.cluster!r} there are none"
+                raise InvalidSettings(system, problem, f'Write cluster="{example}", or leave it out')
 
     def _only_in_pods(self) -> Iterator[str]:
         """Names of arguments that are given, and are about pods alone; templates are not looked into."""
