@@ -64,6 +64,9 @@ SHOWN: dict[str, tuple[str, str, Any]] = {
     ),
 }
 """Address, route of the API, and its answer."""
+_SPENT = {"runs": 3, "unpriced": 1, "seconds": 7200.0, "trained_seconds": 5400.0, "idle_seconds": 1800.0}
+_SPENT |= {"lost_seconds": 36.0, "cost": "1.50", "idle_cost": "0.40", "lost_cost": "0.02"}
+COSTS = {"by": "dag", "currency": "USD", "totals": [{"name": "digits", **_SPENT}], "all": {"name": "all", **_SPENT}}
 
 
 def opened(server: Server, page: Any, shown: str) -> None:
@@ -73,13 +76,21 @@ def opened(server: Server, page: Any, shown: str) -> None:
     page.wait_for_function("() => document.querySelector('h1')")
 
 
+def with_all_details(server: Server, page: Any, shown: str) -> None:
+    """Open the page, and all that it has folded."""
+    server.answers["costs"] = COSTS
+    opened(server, page, shown)
+    page.evaluate("for (const each of document.querySelectorAll('details')) each.open = true")
+    if shown == "runs":
+        page.get_by_role("region", name="Costs").wait_for()
+
+
 @pytest.mark.skipif(not AXE.exists(), reason="needs axe-core: npm ci in provider/frontend, as make test-browser does")
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("shown", SHOWN)
 def test_axe_finds_nothing(server: Server, page: Any, shown: str, scheme: str) -> None:
     page.emulate_media(color_scheme=scheme)
-    opened(server, page, shown)
-    page.evaluate("for (const each of document.querySelectorAll('details')) each.open = true")
+    with_all_details(server, page, shown)
     page.evaluate(AXE.read_text(encoding="utf-8"))
     assert_accessible(page)
     if shown == "live":
@@ -96,8 +107,7 @@ def assert_accessible(page: Any) -> None:
 @pytest.mark.parametrize("shown", SHOWN)
 def test_a_phone_scrolls_only_downwards(server: Server, page: Any, shown: str) -> None:
     page.set_viewport_size({"width": 390, "height": 800})
-    opened(server, page, shown)
-    page.evaluate("for (const each of document.querySelectorAll('details')) each.open = true")
+    with_all_details(server, page, shown)
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
 
 
