@@ -130,7 +130,7 @@ def _to_the_end(cluster: Cluster, spec: RunSpec) -> Status:
     try:
         while not (status := run(cluster.status(ref))).phase.final:
             time.sleep(LOOK)
-    except BaseException:
+    except BaseException:  # raised again: whatever ends this, no run goes on without it
         with suppress(ElasticError):
             run(cluster.cancel(ref, "the program that has started it does not wait any more", owner))
         raise

@@ -100,7 +100,7 @@ class RunList:
         Args:
             wanted: which ones.
             deployment: of Airflow: other ones' runs in the same place are not shown.
-            viewer: whoever asks.
+            viewer: the user who asks.
         """
         found = self._recent.get()
         mine = [(each, each.owner) for each in found.runs if each.owner and each.owner.deployment == deployment]
@@ -130,7 +130,7 @@ class RunList:
         Args:
             wanted: which ones.
             deployment: of Airflow: other ones' runs in the same place do not count.
-            viewer: whoever asks.
+            viewer: the user who asks.
         """
         found = self._recent.get()
         mine = [(each, each.owner) for each in found.runs if each.owner and each.owner.deployment == deployment]
