@@ -8,7 +8,7 @@ import shutil
 import signal
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
@@ -34,6 +34,23 @@ def pytest_collection_finish() -> None:
     """Modules stay: to go through all of Airflow or torch for every search for garbage takes seconds in the end."""
     gc.collect()
     gc.freeze()
+
+
+def pytest_runtest_setup() -> None:
+    if paced := sys.modules.get("tests.paced"):
+        paced.forget_runs()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    call: pytest.CallInfo[None],
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """What became of the runs of a test that failed: a comparison of two lists of sizes does not say why."""
+    report = yield
+    paced = sys.modules.get("tests.paced")
+    if call.when == "call" and report.failed and paced:
+        report.sections += [("Captured stdout of a run", f"{history}\n") for history in paced.histories()]
+    return report
 
 
 def pytest_unconfigure() -> None:

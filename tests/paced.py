@@ -102,6 +102,21 @@ class Script:
         )
 
 
+_runs: list[PacedRun] = []
+"""Those of the present test."""
+LAST_EVENTS = 20
+
+
+def forget_runs() -> None:
+    """A new test begins."""
+    _runs.clear()
+
+
+def histories() -> list[str]:
+    """For a test that has failed: sizes, reason and last events of each of its runs, as far as they can be read."""
+    return [run.history() for run in _runs]
+
+
 class PacedRun(ABC):
     """One run of a :class:`Script`.
 
@@ -115,6 +130,7 @@ class PacedRun(ABC):
 
     def __init__(self, base: Path, script: Script) -> None:
         self.base, self.script = base, script
+        _runs.append(self)
         for name in ("notes", "at", "go"):
             (base / name).mkdir(parents=True)
 
@@ -149,6 +165,18 @@ class PacedRun(ABC):
             return f"{what}; there is no run, or it has not spoken yet"
         short = (status.phase, status.reason, sizes_of(status), [str(event.kind) for event in status.events])
         return f"{what}\nstatus: {short}\nlog:\n{self.log()[-8000:]}"
+
+    def history(self) -> str:
+        """The run as its status tells it, some twenty lines."""
+        try:
+            status = self.look()
+        except Exception as error:  # noqa: BLE001  # whatever keeps it from being read, the test has failed already
+            return f"{self.script.name}: cannot be read any more: {error!r}"
+        if status is None:
+            return f"{self.script.name}: there is no status"
+        events = [f"  {each.time:%T.%f} {each.kind}: {each.message}" for each in status.events[-LAST_EVENTS:]]
+        first = f"{self.script.name}: worlds {sizes_of(status)}, {status.phase}: {status.reason}"
+        return "\n".join([first, *events])
 
     def until(
         self, condition: Callable[[], T | None], what: str, max_wait: float | None = None, *, alive: bool = True

@@ -18,6 +18,8 @@ FAILED = {"failure", "error"}
 """Parts of a report's test that say so; the second is of what stands around it."""
 SAID = 12
 """Lines of what pytest says of one failed test: the first half and the last half of them."""
+PRINTED = 30
+"""Last lines of what it printed; where it had runs, their events are the last."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +65,8 @@ def failures(report: str, cases: list[ElementTree.Element]) -> Iterator[str]:
                 said = (part.get("message") or part.text or "").splitlines()
                 place = (part.text or "").rstrip().rsplit("\n", maxsplit=1)[-1]
                 kept = said if len(said) <= SAID else [*said[: SAID // 2], "…", *said[-SAID // 2 :]]
-                yield "\n    ".join([f"{part.tag} of {report}: {case.get('name')}", place, *kept])
+                printed = (case.findtext("system-out") or "").rstrip().splitlines()[-PRINTED:]
+                yield "\n    ".join([f"{part.tag} of {report}: {case.get('name')}", place, *kept, *printed])
 
 
 def main(folder: str, *parts: str) -> int:

@@ -37,6 +37,21 @@ def test_passes_and_breaks(breaks_while_torn_down): pass
 def test_fails_and_breaks(breaks_while_torn_down): assert False
 """
 
+RUN = """
+from tests.paced import PacedRun, Script
+
+class Unread(PacedRun):
+    def look(self): raise OSError("the folder is gone")
+    def log(self): return ""
+    def is_over(self): return True
+
+def test_earlier(tmp_path): Unread(tmp_path, Script("earlier.py"))
+def test_fails(tmp_path):
+    Unread(tmp_path, Script("exact.py"))
+    print("before")
+    assert [2, 1, 0] == [2, 0]
+"""
+
 
 def report(folder: Path, name: str, *cases: str) -> None:
     (folder / f"{name}.xml").write_text(f"<testsuites><testsuite>{''.join(cases)}</testsuite></testsuites>")
@@ -80,6 +95,22 @@ def test_of_a_long_failure_the_beginning_and_the_end_are_said(
 
     said = [line.strip() for line in capsys.readouterr().out.splitlines()]
     assert said[2:-2] == [*lines[:6], "…", *lines[-6:]]
+
+
+def test_a_failed_test_tells_what_became_of_its_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "test_run.py").write_text(RUN)
+    root = TOOLS.parent
+    command = [sys.executable, "-m", "pytest", f"--config-file={root / 'pyproject.toml'}", f"--rootdir={tmp_path}",
+               "-p", "tests.conftest", "-p", "no:cacheprovider", "--junitxml=run.xml", "test_run.py"]  # fmt: skip
+    subprocess.run(
+        command, env={**os.environ, "PYTHONPATH": str(root)}, cwd=tmp_path, stdout=subprocess.DEVNULL, check=False
+    )
+
+    assert main(str(tmp_path)) == 1
+    said = [line.strip() for line in capsys.readouterr().out.splitlines()]
+    assert said[0] == "failure of run: test_fails"
+    assert said[-4:-2] == ["before", "exact.py: cannot be read any more: OSError('the folder is gone')"]
+    assert said[-1] == "1 passed, 1 failed"
 
 
 def test_a_failure_outside_of_tests_is_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
