@@ -64,7 +64,7 @@ class Kind(ABC):
             command=self.command(),
             workers=WorkersSpec(1, start, maximum),
             environment=environment or {},
-            timing=Timing(heartbeat=0.2, stop_grace=2.0, leave_grace=5.0, tick=0.1),
+            timing=Timing(stop_grace=2.0, leave_grace=5.0, tick=0.1),
         )
 
     def close(self) -> None:
