@@ -6,12 +6,15 @@ import os
 import re
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
 from elastic_runtime.checkpoint import open_store, validate_store_uri
 from elastic_runtime.checkpoint.checkpoints import Checkpoints, PartStream, PartWriter, opened_checkpoint
+from elastic_runtime.checkpoint.manifest import Manifest
 from elastic_runtime.checkpoint.objects import store, upload
 from elastic_runtime.checkpoint.objects.bucket import CONNECTIONS
 from elastic_runtime.checkpoint.s3 import S3Store
@@ -131,6 +134,33 @@ def test_a_small_checkpoint_takes_few_requests(checkpoints: Checkpoints, proxy: 
     assert ours.index(mark) < min(ours.index(model), ours.index(manifest))
     assert ours[4] == ("PUT", "/.register")  # From here on it is durable.
     assert sorted(ours[5:]) == [("DELETE", "/.draft-NAME"), register]  # And what is there to retire?
+
+
+def test_what_is_written_beside_a_checkpoint_delays_it_by_no_request(
+    s3_store: S3Store, checkpoints: Checkpoints, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checkpoints.claim()
+    put, manifest_goes, recorded = s3_store.bucket.put, threading.Event(), []
+
+    def told(key: str, body: bytes, **condition: Any) -> None:
+        if key.endswith("manifest.json"):
+            manifest_goes.set()
+        assert not key.endswith(".register") or recorded, "not visible before the record is written"
+        put(key, body, **condition)
+
+    monkeypatch.setattr(s3_store.bucket, "put", told)
+
+    def model(stream: PartStream) -> None:
+        stream.write(b"model")
+
+    def record(name: str, manifest: Manifest, encoded: bytes) -> None:
+        assert manifest_goes.wait(60.0)
+        recorded.append((name, manifest.step, encoded))
+
+    stored = checkpoints.write(1, NOON, {"model.pt": model}, record=record)
+
+    assert stored is not None
+    assert recorded == [(stored.name, 1, s3_store.read_manifest(stored.name))]
 
 
 def test_a_part_that_is_refused_ends_a_checkpoint_of_many_before_all_are_made(

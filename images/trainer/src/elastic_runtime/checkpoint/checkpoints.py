@@ -36,7 +36,7 @@ class PartStream(Protocol):
 PartWriter = Callable[[PartStream], None]
 """Writes one part."""
 Record = Callable[[str, Manifest, bytes], None]
-"""Notes a checkpoint that is about to be published."""
+"""Notes a checkpoint that is about to be published, perhaps in another thread. Raises nothing."""
 
 _log = logging.getLogger(__name__)
 _CHUNK = 1 << 20
@@ -211,7 +211,7 @@ class Checkpoints:
             manifest = Manifest(step=step, time=time, fence=self.fence, parts=tuple(written), handover=handover)
             encoded = encode_manifest(manifest)
             if record is not None:
-                record(name, manifest, encoded)
+                draft.alongside(partial(record, name, manifest, encoded))
             draft.publish(encoded, self.fence, self.owner)
         return StoredCheckpoint(self.store, name, manifest)
 

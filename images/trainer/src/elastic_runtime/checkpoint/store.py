@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
@@ -79,6 +79,14 @@ class Draft(Contribution):
             most: bytes; of a longer one, one byte more.
         """
         return None
+
+    def alongside(self, work: Callable[[], None]) -> None:
+        """Have it done before :meth:`publish` makes the checkpoint visible: now, unless requests can overlap.
+
+        Args:
+            work: writes something beside the checkpoint; raises nothing.
+        """
+        work()
 
     @abstractmethod
     def publish(self, manifest: bytes, fence: int, owner: str = "") -> None:

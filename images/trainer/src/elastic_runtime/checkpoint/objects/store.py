@@ -8,7 +8,7 @@ import math
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
 from functools import partial
@@ -301,6 +301,11 @@ class _ObjectDraft(_ObjectContribution, Draft):
             return self._store.bucket.get(self._store.key(self._name, name), most)[0]
         except Missing:
             return None
+
+    @override
+    def alongside(self, work: Callable[[], None]) -> None:
+        """At the same time as the last parts and the manifest."""
+        self._commits.append(self._senders.submit(work))
 
     def publish(self, manifest: bytes, fence: int, owner: str = "") -> None:
         """The manifest goes beside the last parts: nobody looks at it before the register has the name."""
