@@ -196,8 +196,9 @@ compose-up: ## with Docker: Airflow, PostgreSQL, S3 and Kubernetes in containers
 compose-down: ## end them, and forget all
 	tools/compose down
 
-chaos: setup ## random faults on local runs, or PLACE=slurm, PLACE=spark, PLACE=ray; ROUNDS, SEED, JOBS, LOAD, ENGINE, …: see tests/README.md
-	@$(if $(filter slurm spark ray,$(PLACE)),tools/$(PLACE) with --) $(TRAINER)/python -m tests.chaos $(foreach option,PLACE ROUNDS SEED PLAN REPEAT ENGINE JOBS LOAD MINUTES,\
+chaos: setup ## random faults on local runs, or PLACE=kubernetes, slurm, spark, ray; ROUNDS, SEED, JOBS, LOAD, ENGINE, …: see tests/README.md
+	@$(if $(filter kubernetes,$(PLACE)),$(AIRFLOW)/python tools/image && tools/cluster with --)$(if $(filter slurm spark ray,$(PLACE)),tools/$(PLACE) with --) \
+	    $(if $(filter kubernetes,$(PLACE)),$(AIRFLOW),$(TRAINER))/python -m tests.chaos $(foreach option,PLACE ROUNDS SEED PLAN REPEAT ENGINE JOBS LOAD MINUTES,\
 	    $(if $($(option)),--$(shell tr A-Z a-z <<< $(option)) $($(option))))
 
 chaos-bar: setup ## how much of its time a training of 8 ranks keeps with a fault each 29 s; MINUTES: 30, SEED, EVERY, COMPUTING

@@ -1,4 +1,4 @@
-"""Random faults on runs of this machine, or in a Slurm, Ray or Spark on it.
+"""Random faults on runs of this machine, or in a Slurm, Ray, Spark or Kubernetes on it.
 
 Their weights have to be those of an undisturbed run, bit for bit. So has each rank's whole state after every fifth
 step, with optimizers and averages of weights.
@@ -23,24 +23,17 @@ from pathlib import Path
 
 from benchmarks.harness.processes import become_subreaper, end_descendants, handle_sigterm
 from elastic_runtime.documents import from_json, to_json
-from tests import ray_run, slurm_run, spark_run
 from tests.chaos.jobs import JOBS, Job
 from tests.chaos.judge import Expected, apart, judge
 from tests.chaos.load import busy_loops
-from tests.chaos.plan import Plan, plan_of
+from tests.chaos.places import PLACES
+from tests.chaos.plan import FaultKind, Plan, plan_of
 from tests.chaos.report import Judged, line, table
 from tests.chaos.round import Round, play, undisturbed
-from tests.local.harness import ScriptedRun
 
 BUILD = Path(__file__).resolve().parents[2] / "build" / "chaos"
 MOST_SEEDS = 1_000_000
 ENGINES = {job.engine: job for job in JOBS}
-PLACES = {
-    "local": ScriptedRun,
-    "slurm": slurm_run.SharingRun,
-    "spark": spark_run.SharingRun,
-    "ray": ray_run.SharingRun,
-}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -51,15 +44,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     become_subreaper()
     folder: Path = options.output / time.strftime("%Y%m%d-%H%M%S")
     folder.mkdir(parents=True)
-    plans = _plans(options) * options.repeat
-    print(f"{len(plans)} rounds of {', '.join(options.engine)} from seed {plans[0].seed}, in {folder}", flush=True)
-    jobs = [replace(ENGINES[name], place=PLACES[options.place]) for name in options.engine]
     judged: list[Judged] = []
-    with busy_loops(options.load), _pool(options.jobs) as pool:
+    with PLACES[options.place](folder) as place, busy_loops(options.load), _pool(options.jobs) as pool:
+        engines = options.engine or [job.engine for job in JOBS if place.own_engines or not job.kind.path]
+        plans = _plans(options, place.faults) * options.repeat
+        print(f"{len(plans)} rounds of {', '.join(engines)} from seed {plans[0].seed}, in {folder}", flush=True)
+        jobs = [replace(ENGINES[name], place=place) for name in engines]
         try:
             for each in _play_all(pool, jobs, plans, folder, options.minutes):
                 judged.append(each)
-                print(line(each, len(judged), len(plans) * len(options.engine)), flush=True)
+                print(line(each, len(judged), len(plans) * len(jobs)), flush=True)
         finally:
             if judged:
                 print("\n".join(["", *table(judged)]), flush=True)
@@ -91,7 +85,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         "--place",
         choices=list(PLACES),
         default="local",
-        help="where runs are; slurm, spark and ray: through tools/PLACE with --",
+        help="where runs are; other than local: through tools/PLACE with --, kubernetes: tools/cluster with --",
     )
     parser.add_argument("--repeat", type=int, default=1, help="play each round so often (default: %(default)s)")
     parser.add_argument(
@@ -101,17 +95,15 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--load", type=int, default=0, help="busy loops beside them (default: %(default)s)")
     parser.add_argument("--minutes", type=float, default=float("inf"), help="begin no round after so long")
     parser.add_argument("--output", type=Path, default=BUILD, help="folder (default: build/chaos)")
-    options = parser.parse_args(arguments)
-    options.engine = options.engine or list(ENGINES)
-    return options
+    return parser.parse_args(arguments)
 
 
-def _plans(options: argparse.Namespace) -> list[Plan]:
+def _plans(options: argparse.Namespace, kinds: Sequence[FaultKind]) -> list[Plan]:
     if options.plan:
         return [from_json(Round, path.read_text(encoding="utf-8")).plan for path in options.plan]
     # Not for secrets.
     first = random.randrange(MOST_SEEDS - options.rounds) if options.seed is None else options.seed
-    return [plan_of(seed) for seed in range(first, first + options.rounds)]
+    return [plan_of(seed, kinds) for seed in range(first, first + options.rounds)]
 
 
 def _play_all(

@@ -10,8 +10,8 @@ import psutil
 
 from elastic_runtime.run.status import Status, WorkerStatus
 from tests.chaos.judge import Applied
+from tests.chaos.places import RoundRun
 from tests.chaos.plan import Fault, FaultKind
-from tests.local.harness import ScriptedRun
 
 SEARCH = 2.0
 """Seconds for which a fault waits for somebody whom it could hit, before it is left out."""
@@ -38,7 +38,7 @@ class Injector:
         begin: when the first world began.
     """
 
-    run: ScriptedRun
+    run: RoundRun
     faults: Sequence[Fault]
     begin: float
     applied: list[Applied] = field(default_factory=list)
@@ -71,6 +71,10 @@ class Injector:
     def _apply(self, now: float, fault: Fault, status: Status) -> bool:
         if fault.kind is FaultKind.RESIZE:
             self.run.resize(fault.size)
+            self.applied.append(Applied(fault, now))
+            return True
+        if fault.kind is FaultKind.DELETE_LAUNCHER:
+            self.run.delete_launcher()
             self.applied.append(Applied(fault, now))
             return True
         target = choose(fault, [worker for worker in status.workers if self._is_here(worker)])

@@ -2,7 +2,7 @@
 
 Its ranks write, for each step, a note with its number, their ``rank``, the world's ``size`` and the monotonic ``time``;
 after every fifth, with ``digests`` of all that their state keeps, by entry; and their ``weights`` at the end
-(:meth:`ScriptedRun.notes`).
+(:meth:`tests.paced.PacedRun.notes`).
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from elastic_runtime.run.spec import CheckpointSpec, RecoverySpec, Timing
+from tests.chaos.places import HERE, Place, RoundRun
 from tests.chaos.plan import Plan
 from tests.engines.kinds import HOROVOD, HUB, TORCH, TORCH_IN_PLACE, Kind
-from tests.local.harness import ScriptedRun
 
 EPOCHS, STEP_SECONDS = 16, 0.05
 """A run that nobody disturbs trains for about six seconds: 112 steps."""
@@ -42,7 +42,7 @@ class Job:
     """Steps of uneven length, with evaluations and compilations between them."""
     variant: str = ""
     """Of how the engine is used, where the kind does not say it."""
-    place: type[ScriptedRun] = ScriptedRun
+    place: Place = HERE
     """Where launcher and workers run."""
 
     @property
@@ -50,7 +50,7 @@ class Job:
         """Its name, and how it is used."""
         return self.kind.name + self.variant
 
-    def run(self, plan: Plan, base: Path) -> ScriptedRun:
+    def run(self, plan: Plan, base: Path) -> RoundRun:
         """One that is not started yet."""
         durable: dict[str, Any] = {}
         if self.durable:
@@ -58,7 +58,7 @@ class Job:
         return self.kind.run(
             base,
             (plan.minimum, plan.start, plan.maximum),
-            self.place,
+            self.place.make,
             epochs=self.epochs,
             commit_every=plan.commit_every,
             step_seconds=self.step_seconds,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from random import Random
@@ -32,6 +32,8 @@ class FaultKind(StrEnum):
     NOTICE = "notice"
     """One worker will be taken."""
     NOTICE_ALL = "notice_all"
+    DELETE_LAUNCHER = "delete_launcher"
+    """Of a run in pods: its pod; another one comes."""
 
     @property
     def stops(self) -> bool:
@@ -47,6 +49,10 @@ class FaultKind(StrEnum):
     def notices(self) -> bool:
         """Whether workers are told that they will be taken."""
         return self in (FaultKind.NOTICE, FaultKind.NOTICE_ALL)
+
+
+FAULTS = tuple(kind for kind in FaultKind if kind is not FaultKind.DELETE_LAUNCHER)
+"""That are done anywhere."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,13 +110,13 @@ class Plan:
     """Seconds: ``recovery.window``."""
 
 
-def plan_of(seed: int) -> Plan:
-    """The round of this seed."""
+def plan_of(seed: int, kinds: Sequence[FaultKind] = FAULTS) -> Plan:
+    """The round of this seed, with faults of these kinds."""
     # Not for secrets: the same seed has to give the same round.
     random = Random(seed)
     minimum = random.choice((1, 2))
     start = random.randint(2, 3)
-    faults = [fault for at in _times(random) for fault in _fault(random, at, minimum)]
+    faults = [fault for at in _times(random) for fault in _fault(random, at, minimum, kinds)]
     return Plan(
         seed=seed,
         minimum=minimum,
@@ -132,9 +138,9 @@ def _times(random: Random) -> list[float]:
     return times
 
 
-def _fault(random: Random, at: float, minimum: int) -> Iterator[Fault]:
+def _fault(random: Random, at: float, minimum: int, kinds: Sequence[FaultKind]) -> Iterator[Fault]:
     """One fault, or a burst of sizes."""
-    kind, pick = random.choice(tuple(FaultKind)), random.random()
+    kind, pick = random.choice(kinds), random.random()
     if kind is FaultKind.RESIZE:
         count = random.choice((1, random.randint(*BURST)))
         for _ in range(count):
@@ -142,7 +148,7 @@ def _fault(random: Random, at: float, minimum: int) -> Iterator[Fault]:
             at += _log_uniform(random, 0.01, 0.5)
     elif kind.stops:
         yield Fault(at, kind, pick, seconds=random.uniform(*STOP_SECONDS))
-    elif kind.kills:
+    elif not kind.notices:
         yield Fault(at, kind, pick)
     else:
         yield Fault(at, kind, pick, seconds=_log_uniform(random, *NOTICE_SECONDS), taken=random.random() < 0.5)

@@ -11,14 +11,10 @@ from elastic_runtime.run.status import Phase, Status, WorkerState
 from tests.chaos.faults import Injector
 from tests.chaos.jobs import Job
 from tests.chaos.judge import Applied, Digests, Expected, Look, Outcome, Pause, explanations, judge, pauses
+from tests.chaos.places import RoundRun
 from tests.chaos.plan import Fault, Plan
-from tests.local.harness import ScriptedRun
 from tests.paced import LOOK, sizes_of
 
-LIMIT = 180.0
-"""Seconds after which a round is given up."""
-GRACE = 1.0
-"""Seconds in which processes that are ending may end when the launcher has."""
 KEPT_PAUSES = 5
 _ABLE = (WorkerState.READY, WorkerState.TRAINING)
 
@@ -46,18 +42,14 @@ class Round:
 class _Watch:
     """What a round sees of its run."""
 
-    run: ScriptedRun
+    run: RoundRun
     looks: list[Look] = field(default_factory=list)
-    _seen: int = 0
+    _seen: object = None
     _status: Status | None = None
 
     def status(self, now: float) -> Status | None:
         """As written last; noted, where it is another one."""
-        try:
-            written = (self.run.folder.path / "status.json").stat().st_mtime_ns
-        except FileNotFoundError:
-            return None
-        if written != self._seen:
+        if (written := self.run.written()) != self._seen:
             self._seen, self._status = written, self.run.look()
             if self._status is not None:
                 able = sum(worker.state in _ABLE for worker in self._status.workers)
@@ -65,9 +57,12 @@ class _Watch:
         return self._status
 
 
-def play(job: Job, plan: Plan, base: Path, limit: float = LIMIT) -> tuple[Round, ScriptedRun]:
-    """Run it to its end, or for ``limit`` seconds; nothing of it lives when this returns, but its files are there."""
-    begin = time.monotonic()
+def play(job: Job, plan: Plan, base: Path, limit: float | None = None) -> tuple[Round, RoundRun]:
+    """Run it to its end, or for ``limit`` seconds, or those of its place.
+
+    Nothing of it lives when this returns, but its files are there.
+    """
+    begin, limit = time.monotonic(), limit or job.place.limit
     run = job.run(plan, base)
     watch, injector = _Watch(run), None
     try:
@@ -86,7 +81,7 @@ def play(job: Job, plan: Plan, base: Path, limit: float = LIMIT) -> tuple[Round,
         run.close()
 
 
-def undisturbed(job: Job, folder: Path, limit: float = LIMIT) -> Expected:
+def undisturbed(job: Job, folder: Path, limit: float | None = None) -> Expected:
     """Return what every round has to come to. Raise SystemExit if this run goes wrong."""
     outcome = play(job, Plan(seed=0), folder / f"{job.engine}-undisturbed", limit)[0].outcome
     expected = Expected.by(outcome)
@@ -97,7 +92,7 @@ def undisturbed(job: Job, folder: Path, limit: float = LIMIT) -> Expected:
 
 
 def _round(
-    job: Job, plan: Plan, run: ScriptedRun, looks: list[Look], injector: Injector | None, begin: float, end: float
+    job: Job, plan: Plan, run: RoundRun, looks: list[Look], injector: Injector | None, begin: float, end: float
 ) -> Round:
     applied = tuple(injector.applied) if injector else ()
     steps = [note for note in run.notes() if "step" in note]
@@ -111,7 +106,7 @@ def _round(
             ended=_ended(run, status, end - begin),
             weights=_weights(run),
             pauses=_worst(pauses(moments, end, explanations(applied, looks, plan.minimum, end))),
-            left=_left(run) if run.is_over() else (),
+            left=_left(run, job.place.grace) if run.is_over() else (),
             repeated=sum(times > 1 for times in done.values()) if job.durable else 0,
             digests=tuple(
                 Digests(note["step"], note["rank"], note["size"], note["digests"])
@@ -131,7 +126,7 @@ def _worst(found: list[Pause]) -> tuple[Pause, ...]:
     return tuple(found[:KEPT_PAUSES])
 
 
-def _ended(run: ScriptedRun, status: Status | None, seconds: float) -> str:
+def _ended(run: RoundRun, status: Status | None, seconds: float) -> str:
     if not run.is_over():
         return f"not over after {seconds:.0f} s: {status.reason if status else 'no status'}"
     if status is None or not status.phase.final:
@@ -139,14 +134,14 @@ def _ended(run: ScriptedRun, status: Status | None, seconds: float) -> str:
     return "" if status.phase is Phase.SUCCEEDED else f"failed, {status.failure}: {status.reason.partition(';')[0]}"
 
 
-def _weights(run: ScriptedRun) -> tuple[float, ...]:
+def _weights(run: RoundRun) -> tuple[float, ...]:
     """Of the ranks that came to the end; none, where they differ."""
     found = {tuple(note["weights"]) for note in run.notes() if "weights" in note}
     return found.pop() if len(found) == 1 else ()
 
 
-def _left(run: ScriptedRun) -> tuple[str, ...]:
-    deadline = time.monotonic() + GRACE
+def _left(run: RoundRun, grace: float) -> tuple[str, ...]:
+    deadline = time.monotonic() + grace
     while (processes := run.processes()) and time.monotonic() < deadline:
         time.sleep(LOOK)
     return (*map(str, processes), *map(str, run.base.rglob("*.key")))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -41,9 +42,9 @@ class Kind:
         return {"IN_PLACE": "1"} if self.in_place else {}
 
     def run(
-        self, base: Path, workers: tuple[int, int, int], place: type[ScriptedRun] = ScriptedRun, **more: Any
-    ) -> ScriptedRun:
-        """One that is not started; ``more``: of the script's pace, or of the RunSpec."""
+        self, base: Path, workers: tuple[int, int, int], place: Callable[..., Any] = ScriptedRun, **more: Any
+    ) -> Any:
+        """One of ``place`` that is not started; ``more``: of the script's pace, or of the RunSpec."""
         pace = {name: more.pop(name) for name in PACE if name in more}
         script = Script(self.script, **{"epochs": 3, **pace})
         spec = {

@@ -68,6 +68,7 @@ class PodRun(ResizedRun):
         workers: minimum, start and maximum.
         name: of the run; a new one unless given.
         slots: ranks of each worker.
+        base: a folder that its pods see; a new one unless given.
         spec: further fields of the RunSpec.
     """
 
@@ -80,10 +81,11 @@ class PodRun(ResizedRun):
         workers: tuple[int, int, int],
         name: str | None = None,
         slots: int = 1,
+        base: Path | None = None,
         **spec: Any,
     ) -> None:
         uid = uuid4().hex
-        super().__init__(place.folder / uid, script)
+        super().__init__(base or place.folder / uid, script)
         for folder in (self.base, *self.base.iterdir()):
             folder.chmod(0o777)  # ranks are another user
         self._place, self._cluster = place, place.cluster

@@ -121,6 +121,13 @@ class ScriptedRun(ResizedRun):
         except RunNotFound:
             return None
 
+    def written(self) -> object:
+        """Another value whenever the status was written anew."""
+        try:
+            return (self.folder.path / "status.json").stat().st_mtime_ns
+        except FileNotFoundError:
+            return None
+
     def is_over(self) -> bool:
         return self.launcher.poll() is not None
 

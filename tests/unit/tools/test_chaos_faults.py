@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from elastic_runtime.run.status import Phase, Status, WorkerState, WorkerStatus
 from tests.chaos.faults import SEARCH, Injector, Target, choose
-from tests.chaos.plan import Fault, FaultKind
+from tests.chaos.plan import FAULTS, Fault, FaultKind
 from tests.paced import until
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -46,7 +46,7 @@ def test_a_fault_hits_whom_it_is_meant_for(kind: FaultKind, pick: float, target:
     assert choose(Fault(0.0, kind, pick), HERE) == target
 
 
-@pytest.mark.parametrize("kind", [kind for kind in FaultKind if kind is not FaultKind.RESIZE])
+@pytest.mark.parametrize("kind", [kind for kind in FAULTS if kind is not FaultKind.RESIZE])
 def test_a_fault_waits_while_nobody_is_there(kind: FaultKind) -> None:
     assert choose(Fault(0.0, kind), []) is None
 
