@@ -12,21 +12,17 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from urllib.request import urlopen
 
-from slurm_lab import free_ports
+from lab_kit import UNAVAILABLE, exit_at_sigterm, free_ports, until
 
 ROOT = Path(__file__).resolve().parents[1]
 RAY = ROOT / ".venv-ray" / "bin"
 NODES = 3
 CPUS = 4
-UNAVAILABLE = 3
-"""Exit status where there can be no lab; as that of tools/cluster."""
-_READY = 300.0
 _STORE = 100_000_000
 """Bytes of a node's object store, which runs do not use."""
 
@@ -38,7 +34,7 @@ def main(arguments: list[str]) -> int:
     if not (RAY / "ray").exists():
         print("LEFT OUT: no .venv-ray here: make setup-ray", file=sys.stderr)
         return UNAVAILABLE
-    signal.signal(signal.SIGTERM, _interrupted)
+    exit_at_sigterm()
     with lab() as found:
         return subprocess.run(arguments[2:], check=False, env={**os.environ, **found}).returncode
 
@@ -108,20 +104,6 @@ def alive(address: str) -> list[dict[str, object]]:
             told = json.load(answer)["data"]["result"]["result"]
         return [node for node in told if node["state"] == "ALIVE"]
     return []
-
-
-def _interrupted(number: int, _frame: object) -> None:
-    sys.exit(128 + number)
-
-
-def until(holds: Callable[[], bool], what: str, folder: Path) -> None:
-    """Wait for it, and show what the nodes have written if it does not come."""
-    limit = time.monotonic() + _READY
-    while not holds():
-        if time.monotonic() > limit:
-            log = (folder / "nodes.log").read_text(errors="replace")[-4000:]
-            raise RuntimeError(f"it has not come to this in {_READY:.0f} s: {what}\n{log}")
-        time.sleep(0.2)
 
 
 if __name__ == "__main__":

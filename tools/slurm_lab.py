@@ -7,16 +7,14 @@ partitions on the same nodes: jobs of ``high`` preempt those of ``low``, after :
 from __future__ import annotations
 
 import os
-import shutil
-import signal
-import socket
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+
+from lab_kit import UNAVAILABLE, end, exit_at_sigterm, free_ports, installed, until
 
 PACKAGES = {"slurmctld": "slurmctld", "slurmd": "slurmd", "sbatch": "slurm-client", "munged": "munge"}
 NODES = 4
@@ -24,10 +22,7 @@ GRACE = 20
 """Seconds between a preempted job's SIGTERM and its end."""
 CPUS = 4
 """That each node is said to have."""
-UNAVAILABLE = 3
-"""Exit status where there can be no lab; as that of tools/cluster."""
 _PATH = "/usr/sbin:/sbin:" + os.environ.get("PATH", "")
-_READY = 60.0
 _CONFIGURATION = """\
 ClusterName=lab
 SlurmctldHost=localhost(127.0.0.1)
@@ -64,13 +59,9 @@ def main(arguments: list[str]) -> int:
     """Return the command's exit status, or :data:`UNAVAILABLE`."""
     if arguments[:2] != ["with", "--"] or len(arguments) < 3:
         sys.exit("usage: slurm with -- COMMAND...")
-    if missing := [package for program, package in PACKAGES.items() if not shutil.which(program, path=_PATH)]:
-        if os.geteuid() != 0 or not shutil.which("apt-get"):
-            print(f"LEFT OUT: no Slurm here: install {' '.join(missing)}, as root on Debian", file=sys.stderr)
-            return UNAVAILABLE
-        install = ["apt-get", "install", "-yq", "--no-install-recommends", *missing]
-        subprocess.run(install, check=True, env={**os.environ, "DEBIAN_FRONTEND": "noninteractive"})
-    signal.signal(signal.SIGTERM, _interrupted)
+    if not installed(PACKAGES, "Slurm", _PATH):
+        return UNAVAILABLE
+    exit_at_sigterm()
     with lab() as configuration:
         environment = {**os.environ, "SLURM_CONF": str(configuration), "PATH": _PATH}
         return subprocess.run(arguments[2:], check=False, env=environment).returncode
@@ -99,35 +90,17 @@ def lab() -> Iterator[Path]:
         def start(*command: str) -> None:
             with (folder / "daemons.log").open("ab") as log:
                 process = subprocess.Popen(command, env=environment, stdout=log, stderr=log, start_new_session=True)
-            stack.callback(_end, process)
+            stack.callback(end, process)
 
         files = [f"--{name}={folder}/munge.{name.split('-')[0]}" for name in ("pid-file", "log-file", "seed-file")]
         start("munged", "--foreground", "--force", f"--key-file={key}", f"--socket={folder}/munge.socket", *files)
-        _until((folder / "munge.socket").exists, "munged listens", folder)
+        until((folder / "munge.socket").exists, "munged listens", folder)
         start("slurmctld", "-D", "-c")
         for number in range(1, NODES + 1):
             start("slurmd", "-D", "-N", f"n{number}")
-        _until(lambda: _idle(environment) == NODES, "all nodes are idle", folder)
+        until(lambda: _idle(environment) == NODES, "all nodes are idle", folder)
         stack.callback(_end_jobs, environment, folder)
         yield configuration
-
-
-def _interrupted(number: int, _frame: object) -> None:
-    sys.exit(128 + number)
-
-
-def free_ports(count: int) -> list[int]:
-    """Return ports in a row that are free now."""
-    for first in range(20000, 30000, 50):
-        ports = list(range(first, first + count))
-        with ExitStack() as stack:
-            try:
-                for port in ports:
-                    stack.enter_context(socket.socket()).bind(("127.0.0.1", port))
-            except OSError:
-                continue
-        return ports
-    raise RuntimeError("no ports are free")
 
 
 def _idle(environment: dict[str, str]) -> int:
@@ -145,25 +118,7 @@ def _end_jobs(environment: dict[str, str], folder: Path) -> None:
         command = ["squeue", "--noheader", states]
         return not subprocess.run(command, check=False, env=environment, capture_output=True, text=True).stdout.strip()
 
-    _until(none_left, "no job is left", folder)
-
-
-def _until(holds: Callable[[], bool], what: str, folder: Path) -> None:
-    end = time.monotonic() + _READY
-    while not holds():
-        if time.monotonic() > end:
-            logs = "\n".join(path.read_text(errors="replace")[-2000:] for path in sorted(folder.glob("*.log")))
-            raise RuntimeError(f"it has not come to this in {_READY:.0f} s: {what}\n{logs}")
-        time.sleep(0.1)
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    process.terminate()
-    try:
-        process.wait(15)
-    except subprocess.TimeoutExpired:
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
+    until(none_left, "no job is left", folder)
 
 
 if __name__ == "__main__":

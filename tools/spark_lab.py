@@ -11,28 +11,22 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
-import signal
 import subprocess
 import sys
 import tempfile
-import time
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from threading import Event
 
-from slurm_lab import free_ports
+from lab_kit import UNAVAILABLE, end, exit_at_sigterm, free_ports, installed, until
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 PYTHON = REPOSITORY / ".venv-spark" / "bin" / "python"
 JAVA = "openjdk-17-jre-headless"
 NODES, CPUS = 4, 4
-UNAVAILABLE = 3
-"""Exit status where there can be no lab; as that of tools/cluster."""
-_READY = 90.0
 
 
 def main(arguments: list[str]) -> int:
@@ -42,13 +36,9 @@ def main(arguments: list[str]) -> int:
     if not PYTHON.exists():
         print("LEFT OUT: no Spark here: make setup-spark", file=sys.stderr)
         return UNAVAILABLE
-    if not shutil.which("java"):
-        if os.geteuid() != 0 or not shutil.which("apt-get"):
-            print(f"LEFT OUT: no Java here: install {JAVA}, as root on Debian", file=sys.stderr)
-            return UNAVAILABLE
-        install = ["apt-get", "install", "-yq", "--no-install-recommends", JAVA]
-        subprocess.run(install, check=True, env={**os.environ, "DEBIAN_FRONTEND": "noninteractive"})
-    signal.signal(signal.SIGTERM, _interrupted)
+    if not installed({"java": JAVA}, "Java"):
+        return UNAVAILABLE
+    exit_at_sigterm()
     with lab() as found:
         return subprocess.run(arguments[2:], check=False, env=_environment(found)).returncode
 
@@ -88,11 +78,11 @@ def lab() -> Iterator[dict[str, object]]:
             command = [f"{home}/bin/spark-class", f"org.apache.spark.deploy.{program}", *arguments]
             with (folder / f"{name}.log").open("ab") as log:
                 process = subprocess.Popen(command, env=environment, stdout=log, stderr=log, start_new_session=True)
-            stack.callback(_end, process)
+            stack.callback(end, process)
             return process
 
         start("master", "master.Master", "--host", "127.0.0.1", "--port", str(port), "--webui-port", str(page))
-        _until(lambda: _alive(page) == 0, "the master answers", folder)
+        until(lambda: _alive(page) == 0, "the master answers", folder)
 
         def keep(number: int) -> None:
             name = f"n{number}"
@@ -107,7 +97,7 @@ def lab() -> Iterator[dict[str, object]]:
             for number in range(NODES):
                 pool.submit(keep, number)
             try:
-                _until(lambda: _alive(page) == NODES, "all workers are there", folder)
+                until(lambda: _alive(page) == NODES, "all workers are there", folder)
                 yield {"master": master, "settings": str(folder), "python": str(PYTHON), "page": page, "nodes": NODES}
             finally:
                 over.set()
@@ -121,29 +111,6 @@ def _alive(page: int) -> int:
             return len(re.findall('"state" : "ALIVE"', answer.read().decode()))
     except OSError:
         return -1
-
-
-def _interrupted(number: int, _frame: object) -> None:
-    sys.exit(128 + number)
-
-
-def _until(holds: Callable[[], bool], what: str, folder: Path) -> None:
-    end = time.monotonic() + _READY
-    while not holds():
-        if time.monotonic() > end:
-            logs = "\n".join(path.read_text(errors="replace")[-2000:] for path in sorted(folder.glob("*.log")))
-            raise RuntimeError(f"it has not come to this in {_READY:.0f} s: {what}\n{logs}")
-        time.sleep(0.1)
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    """A worker ends its executors with itself."""
-    process.terminate()
-    try:
-        process.wait(15)
-    except subprocess.TimeoutExpired:
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
 
 
 if __name__ == "__main__":

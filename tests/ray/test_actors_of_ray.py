@@ -13,7 +13,8 @@ from elastic_runtime.errors import FailureKind
 from elastic_runtime.ray.jobs import job_id
 from elastic_runtime.run.spec import RecoverySpec
 from elastic_runtime.run.status import EventKind, Phase
-from ray_lab import alive, node_options, started, until
+from lab_kit import until
+from ray_lab import alive, node_options, started
 from tests.local.test_reclaims import on_notice_only
 from tests.paced import Script, Undisturbed, sizes_of
 from tests.ray.conftest import Start
