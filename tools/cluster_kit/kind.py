@@ -16,7 +16,7 @@ NAME = "elastic-training"
 _CONTROL = f"{NAME}-control-plane"
 _API_MANIFEST = "kube-apiserver.yaml"
 _MANIFESTS = "/etc/kubernetes/manifests"
-_READY_SECONDS = 120.0
+_READY_SECONDS = 300.0
 
 
 def possible() -> str | None:

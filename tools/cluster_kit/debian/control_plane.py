@@ -22,7 +22,7 @@ API_SERVER = "kube-apiserver"
 POLICIES = Path(__file__).resolve().parents[1] / "manifests" / "restricted-by-default.yaml"
 _ETCD = f"http://127.0.0.1:{ETCD_PORT}"
 _ETCD_PEER = f"http://127.0.0.1:{ETCD_PEER_PORT}"
-_READY_SECONDS = 60.0
+_READY_SECONDS = 300.0
 
 
 @dataclass(frozen=True, slots=True)

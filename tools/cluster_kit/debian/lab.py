@@ -22,7 +22,7 @@ from cluster_kit.errors import ClusterError
 from cluster_kit.shell import Progress, succeeds, wait_until
 
 MOST_NODES = 32
-_READY_SECONDS = 90.0
+_READY_SECONDS = 300.0
 
 
 def possible() -> str | None:
