@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from elastic_runtime.audit.verifying import verify
 from elastic_runtime.checkpoint.store import open_store
 from elastic_runtime.run.spec import CheckpointSpec
 from elastic_runtime.run.status import Phase
-from tests.local.conftest import Start
+from tests.local.conftest import ENGINES, S3, Start
 from tests.paced import Script
 
 pytestmark = pytest.mark.timeout(300)
@@ -104,3 +105,22 @@ def test_another_rank_goes_on_with_the_receipt_when_rank_0_is_lost(start: Start,
     found = verify(open_store(spec.uri))
     assert (found.step, found.unknown) == (70, 0)
     assert found.resumed == 0
+
+
+def test_a_sharded_training_has_its_receipt_in_an_object_store(start: Start, s3: S3) -> None:
+    spec = CheckpointSpec(s3.uri, every=0.2, keep=5)
+    environment = ENGINES["torch-sharded-in-place"]["environment"] | s3.environment
+    run = start(Script("exact.py", holds=(10, 25)), checkpoint=spec, engine="torch", environment=environment)
+    run.at(10)
+    run.resize(3)
+    run.worlds(2, 3)
+    run.go(10)
+    run.at(25)
+    run.resize(1)
+    run.go(25)
+    assert run.finish().phase is Phase.SUCCEEDED, run.report("no success")
+    with closing(open_store(spec.uri)) as store:
+        found = verify(store)
+    assert (found.step, found.unknown, found.resumed) == (70, 0, 0)
+    assert [ranks for _, ranks in found.worlds] == [2, 3, 1]
+    assert found.checkpoints, "each part of every rank was read"
