@@ -66,9 +66,9 @@ lint-types: setup
 	$(AIRFLOW)/mypy --cache-dir=.mypy_cache/airflow --exclude '^tools/gpu_check' \
 	    provider/src tools tests/conftest.py tests/leaks.py \
 	    benchmarks/deferred benchmarks/deferred_runs.py benchmarks/page_load.py benchmarks/page/runs.py \
-	    tests/wheels/airflow_2.py tests/wheels/table.py tests/wheels/__main__.py tests/manifests/__main__.py \
+	    tests/chaos/pods.py tests/wheels/airflow_2.py tests/wheels/table.py tests/wheels/__main__.py tests/manifests/__main__.py \
 	    tests/tutorial/__main__.py tests/compose
-	$(TRAINER)/mypy --cache-dir=.mypy_cache/trainer --exclude '^benchmarks/deferred' \
+	$(TRAINER)/mypy --cache-dir=.mypy_cache/trainer --exclude '^(benchmarks/deferred|tests/chaos/pods)' \
 	    images/trainer/src benchmarks tools/gpu_check.py dags/digits dags/digits_train.py dags/examples/circle.py dags/examples/circle_in_shards.py dags/examples/points_in_s3.py \
 	    tests/chaos tests/soak tests/engines/distribution/hub_engine
 

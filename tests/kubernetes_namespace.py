@@ -24,6 +24,9 @@ CONNECTION = "tests"
 """Id of the Airflow connection."""
 IMAGE = os.environ.get("ELASTIC_TRAINING_TEST_IMAGE") or "localhost/elastic-training/trainer:0.1.0"
 TRAINING = Path(__file__).parent / "contract" / "training"
+STARVED = 3.0
+"""Seconds between two heartbeats. A worker whose world stands is lost after two and a half of them, and pods that
+request no CPU may have none for a second or two where many others are tested beside them."""
 _CODE = "training-code"
 """ConfigMap with the training script."""
 _MOUNT = "/training"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -39,9 +40,7 @@ HERE = Place()
 @contextmanager
 def _pods(folder: Path) -> Iterator[Place]:
     # Needs the provider's environment, which the others do without.
-    from tests.chaos.pods import pods
-
-    with pods(folder) as make:
+    with import_module("tests.chaos.pods").pods(folder) as make:
         yield Place(make, (*FAULTS, FaultKind.DELETE_LAUNCHER), limit=400.0, grace=90.0, own_engines=False)
 
 

@@ -38,7 +38,7 @@ from elastic_training.clusters.types import RunRef
 from elastic_training.concurrency.bridge import run
 from tests import paced
 from tests.contract.distribution.sqlite_place import SqlitePlace
-from tests.kubernetes_namespace import CONNECTION, Namespace
+from tests.kubernetes_namespace import CONNECTION, STARVED, Namespace
 
 OWNER = "the first try"
 _WORD = "/tmp/word"
@@ -64,7 +64,7 @@ class Kind(ABC):
             command=self.command(),
             workers=WorkersSpec(1, start, maximum),
             environment=environment or {},
-            timing=Timing(stop_grace=2.0, leave_grace=5.0, tick=0.1),
+            timing=Timing(heartbeat=STARVED, stop_grace=2.0, leave_grace=5.0, tick=0.1),
         )
 
     def close(self) -> None:

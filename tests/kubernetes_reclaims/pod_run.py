@@ -17,12 +17,11 @@ from elastic_training.clusters.kubernetes.place import KubernetesCluster
 from elastic_training.clusters.types import ClaimOutcome
 from elastic_training.concurrency.bridge import run
 from elastic_training.settings import Pods, PodShape, Volume
-from tests.kubernetes_namespace import CONNECTION, IMAGE, Namespace
+from tests.kubernetes_namespace import CONNECTION, IMAGE, STARVED, Namespace
 from tests.paced import ResizedRun, Script
 
-TIMING = Timing(stop_grace=2.0, leave_grace=6.0, gather=120.0, tick=0.1)
-"""A run begins with all its workers, however long one's pod takes on a busy machine. Heartbeats are as by default: a
-worker whose world stands is lost after some of them, and pods without a request for CPU may get none for a second."""
+TIMING = Timing(heartbeat=STARVED, stop_grace=2.0, leave_grace=6.0, gather=120.0, tick=0.1)
+"""A run begins with all its workers, however long one's pod takes on a busy machine."""
 POOL = "elastic-training-tests/pool"
 """Label of nodes with room for workers; launchers go anywhere."""
 

@@ -1,8 +1,4 @@
-"""Engines, sharded states, static scripts and shards, whose losses other tests show on one machine: in pods.
-
-Not run in pods yet, so not marked for docs/tested.md. Each was run with local workers: notices instead of taints, and
-killed agents instead of pods.
-"""
+"""Engines, sharded states, static scripts and shards, whose losses other tests show on one machine: in pods."""
 
 from __future__ import annotations
 
@@ -34,6 +30,7 @@ def resize(run: PodRun, step: int, size: int) -> None:
     run.go(step)
 
 
+@pytest.mark.shows(engine=("torch", "torch-sharded"), fault=("resize", "rank", "notice"), place="kubernetes")
 @pytest.mark.parametrize(
     "environment",
     [
@@ -72,6 +69,7 @@ def test_torch_keeps_its_weights_through_resizes_a_killed_rank_and_a_taint(
     undisturbed.assert_same(run)
 
 
+@pytest.mark.shows(engine="torch-sharded", fault="worker", place="kubernetes")
 def test_a_killed_pod_of_a_sharded_training_is_made_up_for_by_its_neighbour(
     start: Start, undisturbed: Undisturbed
 ) -> None:
@@ -91,6 +89,7 @@ def test_a_killed_pod_of_a_sharded_training_is_made_up_for_by_its_neighbour(
     undisturbed.assert_same(run)
 
 
+@pytest.mark.shows(engine="horovodrun", fault="resize", place="kubernetes")
 def test_a_static_script_for_horovodrun_goes_on_from_its_checkpoint_in_each_world(start: Start) -> None:
     script = Script("restarting_horovod.py", epochs=2, holds=(4, 8))
     run = start(script, (1, 2, 3), engine="horovodrun", restart=RestartSpec(grace=5.0), recovery=SLOW_RETURN)
@@ -106,6 +105,7 @@ def test_a_static_script_for_horovodrun_goes_on_from_its_checkpoint_in_each_worl
     assert run.events(EventKind.WARNING) == []
 
 
+@pytest.mark.shows(engine="horovodrun", fault=("resize", "rank"), place="kubernetes")
 def test_a_killed_rank_of_a_static_script_for_horovodrun_goes_back_to_its_checkpoint(start: Start) -> None:
     script = Script("restarting_horovod.py", epochs=2, holds=(4, 8))
     run = start(script, (1, 2, 3), engine="horovodrun", restart=RestartSpec(grace=5.0), recovery=SLOW_RETURN)
@@ -121,6 +121,7 @@ def test_a_killed_rank_of_a_static_script_for_horovodrun_goes_back_to_its_checkp
     assert {step for step, times in steps.items() if times > 1} == {5, 6, 7, 8}
 
 
+@pytest.mark.shows(engine=("torch-shards", "horovod-shards"), fault="worker", place="kubernetes")
 @pytest.mark.parametrize("engine", ["torch", "horovod"])
 def test_each_shard_is_committed_once_though_a_pod_is_killed(start: Start, engine: str) -> None:
     environment = {"SHARDS": json.dumps([PER_STEP * STEPS, PER_STEP, 0.0, "shards"])}
@@ -138,8 +139,10 @@ def test_each_shard_is_committed_once_though_a_pod_is_killed(start: Start, engin
 
     ends: list[Any] = [note["counts"] for note in run.notes() if "counts" in note]
     assert ends == [[1] * PER_STEP * STEPS] * 3
-    assert taken(run)[5 + 1] == 2 * PER_STEP, "the step whose shards the lost rank had was done again, and no other"
-    assert sum(taken(run).values()) == (STEPS + 1) * PER_STEP
+    # A kubelet says SIGTERM for two seconds also to a pod that is deleted by force: the rank may finish its step.
+    begun = taken(run)
+    assert begun.pop(5 + 1) in (PER_STEP, 2 * PER_STEP), "the step whose shards the lost rank had was done again"
+    assert set(begun.values()) == {PER_STEP}, "and no other"
 
 
 def taken(run: PodRun) -> Counter[int]:

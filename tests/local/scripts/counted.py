@@ -23,7 +23,7 @@ COUNT, PER_STEP, SECONDS, BY, *LEASE = json.loads(os.environ["SHARDS"])
 """Shards, those of a step (or seconds between meetings), seconds that one takes, what gives them, and a lease."""
 RATE = 300
 """Shards that come in a second, if they are a stream's."""
-SLOWNESS = 1 + 2 * (int(os.environ[WORKER].rpartition("-")[2]) % 2)
+SLOWNESS = 1 + 2 * (int(os.environ[WORKER].rpartition("-")[2], 36) % 2)
 """Every other worker is three times as slow."""
 
 
