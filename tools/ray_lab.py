@@ -12,7 +12,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from urllib.request import urlopen
@@ -49,11 +49,11 @@ def lab() -> Iterator[dict[str, str]]:
         gcs = f"127.0.0.1:{port}"
         shared = [f"--temp-dir={folder}", f"--object-store-memory={_STORE}", "--disable-usage-stats"]
         head = ["--head", f"--port={port}", f"--dashboard-port={dashboard}", "--num-cpus=0", *shared]
-        stack.enter_context(started(head, folder))
         found = {"RAY_LAB": f"127.0.0.1:{dashboard}", "RAY_LAB_GCS": gcs, "RAY_LAB_PYTHON": str(RAY / "python")}
+        stack.enter_context(started(head, folder, found))
         until(lambda: len(alive(found["RAY_LAB"])) == 1, "the head is there", folder)
         for number in range(NODES):  # One by one: all at once do not start in the time that Ray gives them.
-            stack.enter_context(started(node_options(found), folder))
+            stack.enter_context(started(node_options(found), folder, found))
             until(lambda wanted=number + 2: len(alive(found["RAY_LAB"])) == wanted, "another node is there", folder)  # type: ignore[misc]
         yield found
 
@@ -66,9 +66,11 @@ def node_options(found: dict[str, str]) -> list[str]:
 
 
 @contextmanager
-def started(options: list[str], folder: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """Start a node that lasts as long as the block, with whatever runs on it."""
-    environment = {**os.environ, "PATH": f"{RAY}:{os.environ['PATH']}", "RAY_raylet_start_wait_time_s": "150"}
+def started(
+    options: list[str], folder: Path, found: Mapping[str, str] = os.environ
+) -> Iterator[subprocess.Popen[bytes]]:
+    """Start a node that lasts as long as the block, with whatever runs on it, all of it marked by ``RAY_LAB``."""
+    environment = {**os.environ, **found, "PATH": f"{RAY}:{os.environ['PATH']}", "RAY_raylet_start_wait_time_s": "150"}
     with (folder / "nodes.log").open("ab") as log:
         command = [str(RAY / "ray"), "start", "--block", *options]
         process = subprocess.Popen(command, env=environment, stdout=log, stderr=log, start_new_session=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -65,12 +65,18 @@ def _of_jobs(trainings: Trainings) -> Iterator[psutil.Process]:
     """Processes of jobs of our own Slurm or Ray."""
     if not isinstance(trainings, SlurmTrainings | RayTrainings):
         return
-    marks = ("SLURM_JOB_ID", "SLURM_CONF") if isinstance(trainings, SlurmTrainings) else ("RAY_JOB_ID", "RAY_LAB")
+    lab = "SLURM_CONF" if isinstance(trainings, SlurmTrainings) else "RAY_LAB"
     for process in psutil.process_iter():
         with suppress(psutil.Error):
             environment = process.environ()
-            if marks[0] in environment and environment.get(marks[1]) == os.environ[marks[1]]:
+            if environment.get(lab) == os.environ[lab] and _is_of_a_job(process, environment):
                 yield process
+
+
+def _is_of_a_job(process: psutil.Process, environment: Mapping[str, str]) -> bool:
+    """Whether a process below our Slurm or Ray is one of a run: Ray's own have the same variables as its jobs."""
+    ours = "ELASTIC_RUNTIME_WORKER" in environment or any("elastic_runtime" in word for word in process.cmdline())
+    return "SLURM_JOB_ID" in environment or ours
 
 
 def _is_airflow(process: psutil.Process) -> bool:
