@@ -184,14 +184,17 @@ def test_refusals_are_told(status: int, text: str, error: type[Exception], words
         assert len(api.asked) == 1, "a redirection is not followed: a token is for one address"
 
 
-@pytest.mark.parametrize("text", ["<html>", "{}", '"x"'])
-def test_what_is_no_api_of_ray_is_told(text: str) -> None:
+@pytest.mark.parametrize(("status", "text"), [(200, "<html>"), (200, "{}"), (200, '"x"'), (404, "<html>"), (405, "")])
+def test_another_server_is_told_with_what_to_write(status: int, text: str) -> None:
     with played() as (api, client):
-        api.text = text
-        with pytest.raises(ClusterUnavailable, match="is no API of Ray"):
+        api.status, api.text = status, text
+        with pytest.raises(ClusterUnavailable) as caught:
             client.jobs()
 
 
 def test_an_outage_is_told() -> None:
     with pytest.raises(ClusterUnavailable, match="does not answer"):
         RayJobs("http://127.0.0.1:1").jobs()
+        (404, "<html>", ClusterUnavailable, "does not answer as Ray's jobs API"),
+    assert f"{client.address} does not answer as Ray's jobs API (" in str(caught.value)
+    assert "Write HOST:PORT of Ray's dashboard" in str(caught.value)

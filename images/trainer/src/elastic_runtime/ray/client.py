@@ -23,6 +23,8 @@ TOKEN = "RAY_AUTH_TOKEN"  # noqa: S105  # a variable's name
 """Variable with the token of a cluster that wants one, as Ray's own client reads it."""
 _LONGEST_ANSWER = 64 << 20
 """Bytes."""
+_NOT_THERE = (404, 405, 501)
+"""Answers of a server that has no such API."""
 
 
 class _NoRedirect(HTTPRedirectHandler):
@@ -48,6 +50,8 @@ class RayJobs:
         status, text = self._call("POST", "/api/jobs/", request)
         if status == 200 or "already exists" in text:
             return
+        if status in _NOT_THERE:
+            raise self._other(f"status {status}")
         said = printable(text.strip().splitlines()[-1] if text.strip() else "", 300)
         if status in (400, 422):
             raise InvalidSettings("ray", f"Ray says: {said}", "Correct it, or ask those who look after the cluster")
@@ -56,16 +60,24 @@ class RayJobs:
     def jobs(self) -> list[Job]:
         """Jobs of all runs, with those that have ended."""
         status, text = self._call("GET", "/api/jobs/")
+        if status in _NOT_THERE:
+            raise self._other(f"status {status}")
         if status != 200:
             raise ClusterUnavailable(f"Ray at {self.address} answers {status}: {printable(text, 300)}")
         try:
             return list(read_jobs(parse_json(text)))
         except InvalidDocument as error:
-            raise ClusterUnavailable(f"{self.address} is no API of Ray, or a broken one: {error}") from error
+            raise self._other(str(error)) from error
 
     def stop(self, job: str) -> None:
         """End a job, with SIGTERM first; no harm where it has ended."""
         self._call("POST", f"/api/jobs/{quote(job, safe='')}/stop", {})
+
+    def _other(self, why: str) -> ClusterUnavailable:
+        return ClusterUnavailable(
+            f"{self.address} does not answer as Ray's jobs API ({why}). Write HOST:PORT of Ray's dashboard, whose port "
+            "is 8265 unless the cluster says otherwise"
+        )
 
     def _call(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> tuple[int, str]:
         headers = {"Content-Type": "application/json"}
