@@ -71,13 +71,13 @@ class TestSettings:
     def test_become_what_actors_want(self) -> None:
         made = Ray(
             cpus=2, memory="16G", resources={"spot": 1}, labels={"zone": "a"}, launcher_resources={"head": 0.1},
-            runtime_env={"pip": ["einops"]}, grace=60,
+            runtime_env={"pip": ["einops"]}, grace=60, strategy="SPREAD",
         ).spec("python", gpus=2)  # fmt: skip
         assert made == RaySpec(
             python="python",
             demands={
                 "num_cpus": 2, "num_gpus": 2, "memory": 16 << 30, "resources": {"spot": 1},
-                "label_selector": {"zone": "a"},
+                "label_selector": {"zone": "a"}, "scheduling_strategy": "SPREAD",
             },
             launcher_demands={"resources": {"head": 0.1}},
             runtime_env={"pip": ["einops"]},
@@ -99,6 +99,10 @@ class TestSettings:
             ({"runtime_env": {"env_vars": "A=1"}}, "ray.runtime_env"),
             ({"grace": -1}, "ray.grace"),
         ],
+            ({"strategy": "PACK"}, "ray.strategy"),
+            ({"strategy": "STRICT_SPREAD"}, "ray.strategy"),
+            ({"strategy": "spread"}, "ray.strategy"),
+            ({"strategy": ["SPREAD"]}, "ray.strategy"),
     )
     def test_what_cannot_be_is_refused(self, wrong: dict[str, Any], field: str) -> None:
         with pytest.raises(InvalidSettings) as caught:

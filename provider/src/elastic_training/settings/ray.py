@@ -16,6 +16,8 @@ from elastic_training.settings.values import Duration, seconds_of, settings_of
 
 _MEMORY = re.compile(r"([1-9][0-9]{0,11})([KMGT]?)")
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
+_OF_ACTORS = ("DEFAULT", "SPREAD")
+_OF_GROUPS = ("PACK", "STRICT_PACK", "STRICT_SPREAD")
 _NAME = re.compile(r"[\w.:/-]{1,200}")
 
 
@@ -31,6 +33,8 @@ class Ray(Settings):
     """Further resources of a worker: ``{"spot": 1}``."""
     labels: Mapping[str, str] | Any | None = None
     """Labels of nodes for workers: ``{"ray.io/accelerator-type": "H100"}``."""
+    strategy: str | Any | None = None
+    """``"SPREAD"``: over as many nodes as Ray can. None or ``"DEFAULT"``: Ray fills a node to a half, then the next."""
     launcher_resources: Mapping[str, float] | Any | None = None
     """Resources of the launcher, which needs one CPU and 1 GiB of memory. None: it is on the head node."""
     grace: Duration = 30.0
@@ -60,6 +64,8 @@ class Ray(Settings):
             demands["resources"] = resources
         if self.labels:
             demands["label_selector"] = _labels(self.labels)
+        if self.strategy:
+            demands["scheduling_strategy"] = _strategy(self.strategy)
         launcher = _resources("ray.launcher_resources", self.launcher_resources)
         return RaySpec(
             python=str(self.python or python),
@@ -103,6 +109,18 @@ def _labels(value: Any) -> dict[str, str]:
     if not all(isinstance(name, str) and isinstance(text, str) and name and text for name, text in entries):
         raise InvalidSettings("ray.labels", f"{value!r} are not labels", 'Write {"ray.io/accelerator-type": "H100"}')
     return dict(entries)
+
+
+def _strategy(value: Any) -> str:
+    if value in _OF_ACTORS:
+        return str(value)
+    remedy = 'Write "SPREAD", or leave it out'
+    if value in _OF_GROUPS:
+        problem = f"{value!r} is for placement groups, whose number of bundles is fixed, and workers come and go"
+        if value == "STRICT_SPREAD":
+            remedy += ". For one worker on each node, have a worker want all of a node's GPUs or CPUs"
+        raise InvalidSettings("ray.strategy", problem, remedy)
+    raise InvalidSettings("ray.strategy", f"{value!r} is not a scheduling strategy of Ray's actors", remedy)
 
 
 def _runtime_env(value: Any) -> dict[str, Any]:
