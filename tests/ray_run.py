@@ -13,6 +13,7 @@ from uuid import uuid4
 
 from elastic_runtime.documents import to_json
 from elastic_runtime.ray.client import RayJobs
+from elastic_runtime.ray.credentials import write_credentials
 from elastic_runtime.ray.jobs import SPEC, RaySpec, job_id, submission
 from elastic_runtime.run.jobs import JobState
 from tests.local.harness import ScriptedRun
@@ -27,16 +28,19 @@ class RayRun(ScriptedRun):
 
     demands = WHOLE_NODE
     """Of a worker."""
+    shown: dict[str, str] = {}  # noqa: RUF012  # read only
+    credentials: dict[str, str] = {}  # noqa: RUF012  # read only
 
     def start(self) -> RayRun:
         self.jobs = RayJobs(f"http://{os.environ['RAY_LAB']}")
         # Ray keeps jobs that are over, and has none of the same id again.
         self.spec = replace(self.spec, uid=uuid4().hex)
         self.folder.create(self.spec, owner="test")
-        ray = RaySpec(str(BIN / "python"), demands=self.demands, grace=20.0)
+        path = {"env_vars": {"PYTHONPATH": os.pathsep.join(self._path)}}
+        ray = RaySpec(str(BIN / "python"), self.demands, runtime_env=path, grace=20.0, shown=self.shown)
         (self.folder.path / SPEC).write_text(to_json(ray))
-        path = {"PYTHONPATH": os.pathsep.join(self._path)}
-        self.jobs.submit(submission(ray, self.spec, self.folder.path, self.folder.log, path))
+        write_credentials(self.folder.path, self.credentials)
+        self.jobs.submit(submission(ray, self.spec, self.folder.path, self.folder.log))
         return self
 
     def is_over(self) -> bool:
@@ -59,12 +63,20 @@ class RayRun(ScriptedRun):
         for process in self.processes():
             process.kill()
 
+    def asked(self, path: str) -> Any:
+        """Ray's answer, as its dashboard has it."""
+        with urlopen(f"{self.jobs.address}{path}", timeout=30) as answer:
+            return json.load(answer)
+
+    def actor(self, worker: str) -> dict[str, Any]:
+        """What Ray tells of a worker's actor."""
+        name = f"{self.spec.name}/{worker}/{self.spec.uid[:12]}"
+        actors = self.asked("/api/v0/actors?detail=1&limit=1000")["data"]["result"]["result"]
+        return next(dict(actor) for actor in actors if actor["name"] == name)
+
     def node_of(self, worker: str) -> str:
         """Id of the node that it is on."""
-        with urlopen(f"{self.jobs.address}/api/v0/actors?detail=1&limit=1000", timeout=30) as answer:
-            actors = json.load(answer)["data"]["result"]["result"]
-        name = f"{self.spec.name}/{worker}/{self.spec.uid[:12]}"
-        return next(str(actor["node_id"]) for actor in actors if actor["name"] == name)
+        return str(self.actor(worker)["node_id"])
 
     def drain(self, node: str, seconds: int = 60) -> None:
         """Have Ray take a node, as an autoscaler does that is told of a preemption."""

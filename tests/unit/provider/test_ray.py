@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 
+from elastic_runtime.documents import from_json
 from elastic_runtime.errors import ClusterUnavailable, InvalidSettings
-from elastic_runtime.ray.jobs import RaySpec, job_id
+from elastic_runtime.ray.credentials import read_credentials
+from elastic_runtime.ray.jobs import SPEC, RaySpec, job_id
 from elastic_runtime.run.jobs import LAUNCHER, Job, JobState
 from elastic_runtime.run.rundir import RunDir
 from elastic_runtime.run.spec import RunSpec, WorkersSpec
@@ -17,6 +19,8 @@ from elastic_training.clusters.jobs import SeenJobs
 from elastic_training.clusters.location import RayName, read_location
 from elastic_training.clusters.ray import RayCluster, RayHost
 from elastic_training.clusters.registry import check_cluster, get_cluster, has_pods, own_name
+from elastic_training.identity.ownership import Owner
+from elastic_training.identity.page_address import has_pages
 from elastic_training.operators.elastic_torch import ElasticTorchOperator
 from elastic_training.settings import Pods, Ray, Workers
 
@@ -95,14 +99,14 @@ class TestSettings:
             ({"resources": ["spot"]}, "ray.resources"),
             ({"launcher_resources": {"CPU": 1}}, "ray.launcher_resources"),
             ({"labels": {"zone": 1}}, "ray.labels"),
-            ({"runtime_env": {"pip": object()}}, "ray.runtime_env"),
-            ({"runtime_env": {"env_vars": "A=1"}}, "ray.runtime_env"),
-            ({"grace": -1}, "ray.grace"),
-        ],
             ({"strategy": "PACK"}, "ray.strategy"),
             ({"strategy": "STRICT_SPREAD"}, "ray.strategy"),
             ({"strategy": "spread"}, "ray.strategy"),
             ({"strategy": ["SPREAD"]}, "ray.strategy"),
+            ({"runtime_env": {"pip": object()}}, "ray.runtime_env"),
+            ({"runtime_env": {"env_vars": "A=1"}}, "ray.runtime_env"),
+            ({"grace": -1}, "ray.grace"),
+        ],
     )
     def test_what_cannot_be_is_refused(self, wrong: dict[str, Any], field: str) -> None:
         with pytest.raises(InvalidSettings) as caught:
@@ -160,11 +164,46 @@ class TestLauncher:
     def host(self, client: Client) -> RayHost:
         return RayHost(client, SeenJobs("Ray", client.jobs), RaySpec("python"))  # type: ignore[arg-type]
 
-    def test_is_a_job_and_its_credentials_are_in_no_file(self, host: RayHost, client: Client, folder: RunDir) -> None:
+    def test_is_a_job_and_its_credentials_are_in_one_file_of_this_user_alone(
+        self, host: RayHost, client: Client, folder: RunDir
+    ) -> None:
         assert not host.alive(folder)
         host.start(folder, {"SECRET": "a secret"})
-        assert client.submitted[0]["runtime_env"]["env_vars"]["SECRET"] == "a secret"
-        assert not [path for path in folder.path.rglob("*") if path.is_file() and "a secret" in path.read_text()]
+        assert "a secret" not in json.dumps(client.submitted)
+        [file] = [path for path in folder.path.rglob("*") if path.is_file() and "a secret" in path.read_text()]
+        assert file.stat().st_mode & 0o777 == 0o600
+        assert read_credentials(folder.path) == {"SECRET": "a secret"}
+        host.tidy(folder)
+        assert not file.exists()
+
+    @pytest.mark.parametrize(
+        ("base", "page"),
+        [
+            ("", None),
+            ("airflow.example", None),
+            (
+                "https://airflow.example/team/",
+                "https://airflow.example/team/elastic-training/task?dag_id=digits&run_id=manual__1%2B2&task_id=train&map_index=-1",
+            ),
+        ],
+    )
+    def test_names_its_task_and_the_page(
+        self,
+        host: RayHost,
+        client: Client,
+        folder: RunDir,
+        monkeypatch: pytest.MonkeyPatch,
+        base: str,
+        page: str | None,
+    ) -> None:
+        monkeypatch.setenv("AIRFLOW__API__BASE_URL", base)
+        folder.write_owner(Owner("digits", "manual__1+2", "train", -1, 2, "nonce").text())
+        host.start(folder, {})
+        shown = {"dag_id": "digits", "run_id": "manual__1+2", "task_id": "train", "map_index": "-1", "try_number": "2"}
+        shown |= {"page": page} if page and has_pages() else {}
+        metadata = client.submitted[0]["metadata"]
+        assert {name: metadata.get(name) for name in (*shown, "page")} == {"page": None, **shown}
+        assert from_json(RaySpec, (folder.path / SPEC).read_text()).shown == shown
 
     @pytest.mark.parametrize(("state", "lives"), [("pending", True), ("running", True), ("over", False)])
     def test_lives_while_its_job_does(

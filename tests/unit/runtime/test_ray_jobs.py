@@ -6,6 +6,7 @@ import json
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,13 @@ from hypothesis import strategies as st
 
 from elastic_runtime.errors import ClusterUnavailable, InvalidDocument, InvalidSettings
 from elastic_runtime.ray.client import TOKEN, RayJobs
-from elastic_runtime.ray.jobs import RaySpec, job_id, lacking, read_jobs, submission, why_pending
+from elastic_runtime.ray.credentials import (
+    credentials_file,
+    read_credentials,
+    remove_credentials,
+    write_credentials,
+)
+from elastic_runtime.ray.jobs import RaySpec, job_id, lacking, read_jobs, shown_as, submission, why_pending
 from elastic_runtime.run.jobs import LAUNCHER, JobState
 from elastic_runtime.run.spec import RunSpec, WorkersSpec
 
@@ -24,18 +31,18 @@ RUN = RunSpec("digits", "0123456789abcdef", ("true",), WorkersSpec(1, 2, 3))
 SPEC = RaySpec("/venv/bin/python", {"num_cpus": 2}, {"resources": {"head": 1}}, {"env_vars": {"A": "1"}})
 
 
-def asked(credentials: dict[str, str]) -> dict[str, Any]:
-    return submission(SPEC, RUN, Path("/shared/my runs/digits"), Path("/shared/my runs/digits/log"), credentials)
+def asked(spec: RaySpec = SPEC) -> dict[str, Any]:
+    return submission(spec, RUN, Path("/shared/my runs/digits"), Path("/shared/my runs/digits/log"))
 
 
 def test_a_launcher_is_submitted_with_what_it_needs() -> None:
-    assert asked({"SECRET": "x"}) == {
+    assert asked() == {
         "submission_id": "digits-0123456789ab",
         "entrypoint": (
             "exec /venv/bin/python -m elastic_runtime.launcher '/shared/my runs/digits' "
             ">>'/shared/my runs/digits/log' 2>&1"
         ),
-        "runtime_env": {"env_vars": {"A": "1", "SECRET": "x", "RAY_JOB_STOP_WAIT_TIME_S": "60"}},
+        "runtime_env": {"env_vars": {"A": "1", "RAY_JOB_STOP_WAIT_TIME_S": "60"}},
         "metadata": {
             "elastic_training_run": RUN.uid,
             "elastic_training_part": LAUNCHER,
@@ -43,6 +50,36 @@ def test_a_launcher_is_submitted_with_what_it_needs() -> None:
         },
         "entrypoint_resources": {"head": 1},
     }
+
+
+def test_what_ray_shows_names_the_task_and_its_page() -> None:
+    shown = {"dag_id": "digits", "task_id": "train", "run_id": "manual", "page": "https://airflow/task"}
+    metadata = asked(replace(SPEC, shown={**shown, "name": "another"}))["metadata"]
+    assert metadata == {**shown, **asked()["metadata"]}, "what we read ourselves is not replaced"
+    assert shown_as("worker-0", shown) == "worker-0 of digits.train, run manual: https://airflow/task"
+    assert shown_as("worker-0", {**shown, "page": ""}) == "worker-0 of digits.train, run manual"
+    assert shown_as("worker-0", {}) == "worker-0"
+
+
+def test_credentials_are_in_a_file_of_this_user_alone_until_they_are_removed(tmp_path: Path) -> None:
+    assert (read_credentials(tmp_path), credentials_file(tmp_path)) == ({}, "")
+    write_credentials(tmp_path, {})
+    assert list(tmp_path.iterdir()) == []
+    write_credentials(tmp_path, {"SECRET": "x"})
+    file = Path(credentials_file(tmp_path))
+    assert file.stat().st_mode & 0o777 == 0o600
+    assert read_credentials(tmp_path) == {"SECRET": "x"}
+    remove_credentials(tmp_path)
+    remove_credentials(tmp_path)
+    assert read_credentials(tmp_path) == {}
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"A": 1}', "\xff"])
+def test_a_file_that_has_no_credentials_is_told(text: str, tmp_path: Path) -> None:
+    write_credentials(tmp_path, {"A": "1"})
+    Path(credentials_file(tmp_path)).write_text(text, encoding="latin-1")
+    with pytest.raises(InvalidDocument):
+        read_credentials(tmp_path)
 
 
 def told(number: str, status: str, **more: Any) -> dict[str, Any]:
@@ -147,7 +184,7 @@ def played() -> Iterator[tuple[Api, RayJobs]]:
 def test_a_job_is_submitted_listed_and_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(TOKEN, "secret")
     with played() as (api, client):
-        client.submit(asked({}))
+        client.submit(asked())
         api.text = json.dumps([told("a/b", "RUNNING")])
         assert [job.id for job in client.jobs()] == ["a/b"]
         client.stop("a/b")
@@ -164,7 +201,7 @@ def test_a_job_is_submitted_listed_and_stopped(monkeypatch: pytest.MonkeyPatch) 
 def test_a_submission_whose_answer_was_lost_is_none_the_second_time() -> None:
     with played() as (api, client):
         api.status, api.text = 500, "Traceback\nValueError: Job with submission_id digits already exists."
-        client.submit(asked({}))
+        client.submit(asked())
 
 
 @pytest.mark.parametrize(
@@ -174,13 +211,14 @@ def test_a_submission_whose_answer_was_lost_is_none_the_second_time() -> None:
         (400, "Traceback\nTypeError: memory must be an integer", InvalidSettings, "memory must be an integer"),
         (401, "no", InvalidSettings, "refuses access"),
         (302, "", ClusterUnavailable, "answers 302"),
+        (404, "<html>", ClusterUnavailable, "does not answer as Ray's jobs API"),
     ],
 )
 def test_refusals_are_told(status: int, text: str, error: type[Exception], words: str) -> None:
     with played() as (api, client):
         api.status, api.text = status, text
         with pytest.raises(error, match=words):
-            client.submit(asked({}))
+            client.submit(asked())
         assert len(api.asked) == 1, "a redirection is not followed: a token is for one address"
 
 
@@ -190,11 +228,10 @@ def test_another_server_is_told_with_what_to_write(status: int, text: str) -> No
         api.status, api.text = status, text
         with pytest.raises(ClusterUnavailable) as caught:
             client.jobs()
+    assert f"{client.address} does not answer as Ray's jobs API (" in str(caught.value)
+    assert "Write HOST:PORT of Ray's dashboard" in str(caught.value)
 
 
 def test_an_outage_is_told() -> None:
     with pytest.raises(ClusterUnavailable, match="does not answer"):
         RayJobs("http://127.0.0.1:1").jobs()
-        (404, "<html>", ClusterUnavailable, "does not answer as Ray's jobs API"),
-    assert f"{client.address} does not answer as Ray's jobs API (" in str(caught.value)
-    assert "Write HOST:PORT of Ray's dashboard" in str(caught.value)

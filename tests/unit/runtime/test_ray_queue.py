@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import sys
 from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,7 +13,8 @@ import pytest
 
 from elastic_runtime.clock import utc_now
 from elastic_runtime.errors import InvalidSettings
-from elastic_runtime.launcher.ray.queue import RayQueue
+from elastic_runtime.launcher.ray.queue import RayQueue, agent_class
+from elastic_runtime.ray.credentials import write_credentials
 from elastic_runtime.ray.jobs import RaySpec
 from elastic_runtime.run.jobs import JobState
 from elastic_runtime.run.spec import RunSpec, WorkersSpec
@@ -25,10 +28,15 @@ class Actor:
     def __init__(self, options: dict[str, Any]) -> None:
         self.options, self.answers, self.stopped, self.killed = options, {}, False, False
         self.node = SimpleNamespace(remote=lambda: (self, "node"))
-        self.run = SimpleNamespace(remote=lambda _command, _output: (self, "code"))
+        self.run = SimpleNamespace(remote=self._run)
         self.stop = SimpleNamespace(remote=lambda: setattr(self, "stopped", True))
 
     answers: dict[str, Any]
+    shown = credentials = ""
+
+    def _run(self, _command: list[str], _output: str, credentials: str) -> tuple[Actor, str]:
+        self.credentials = credentials
+        return self, "code"
 
 
 class PlayedRay:
@@ -48,8 +56,9 @@ class PlayedRay:
         if options["num_cpus"] < 0:
             raise ValueError("The quantity of resource CPU cannot be negative")
 
-        def create() -> Actor:
+        def create(shown: str) -> Actor:
             self.actors.append(Actor(options))
+            self.actors[-1].shown = shown
             return self.actors[-1]
 
         return SimpleNamespace(remote=create)
@@ -72,8 +81,9 @@ class PlayedRay:
         return [{"Alive": True, "Resources": {"CPU": 4.0}, "Labels": {}}]
 
 
-def queue_of(ray: PlayedRay, **demands: Any) -> RayQueue:
-    return RayQueue(RUN, RaySpec("python", {"num_cpus": 1, **demands}, grace=20.0), ray)
+def queue_of(ray: PlayedRay, folder: Path = Path("/nowhere"), **demands: Any) -> RayQueue:
+    spec = RaySpec("python", {"num_cpus": 1, **demands}, grace=20.0, shown={"dag_id": "dag", "task_id": "train"})
+    return RayQueue(RUN, spec, ray, folder)
 
 
 def submitted(ray: PlayedRay, queue: RayQueue) -> Actor:
@@ -145,6 +155,29 @@ def test_ends_in_order_or_at_once() -> None:
     assert (actor.stopped, actor.killed) == (True, False)
     queue.cancel(["1"])
     assert actor.killed
+
+
+def test_an_actor_names_its_task_and_reads_credentials_from_a_file_that_goes_with_the_run(tmp_path: Path) -> None:
+    ray = PlayedRay()
+    queue = queue_of(ray, tmp_path)
+    actor = submitted(ray, queue)
+    assert (actor.shown, actor.credentials) == ("worker-0 of dag.train, run ", "")
+    write_credentials(tmp_path, {"SECRET": "x"})
+    assert submitted(ray, queue).credentials == str(tmp_path / "credentials.json")
+    queue.close()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_agent_has_the_credentials_and_rays_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OF_RAY", "1")
+    write_credentials(tmp_path, {"SECRET": "x"})
+    worker = agent_class()("worker-0 of dag.train")
+    assert repr(worker) == "worker-0 of dag.train"
+    command = [sys.executable, "-c", "import os; print(os.environ['OF_RAY'], os.environ.get('SECRET'))"]
+    for credentials, said in ((str(tmp_path / "credentials.json"), "1 x\n"), ("", "1 None\n")):
+        output = tmp_path / said[2]
+        assert asyncio.run(worker.run(command, str(output), credentials)) == 0
+        assert output.read_text() == said
 
 
 def test_what_ray_refuses_is_a_setting_that_is_wrong() -> None:

@@ -250,7 +250,7 @@ class LauncherHost(Protocol):
 
         Args:
             run: laid down whole.
-            credentials: variables for its ranks. They are secret: written nowhere.
+            credentials: variables for its ranks. They are secret: in nothing that another user can read.
 
         Raises:
             InvalidSettings: it can never be started.

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from typing_extensions import override
 
 from elastic_runtime.documents import to_json, write_atomically
 from elastic_runtime.ray.client import RayJobs
+from elastic_runtime.ray.credentials import remove_credentials, write_credentials
 from elastic_runtime.ray.jobs import SPEC, RaySpec, job_id, submission
 from elastic_runtime.run.rundir import RunDir
 from elastic_runtime.run.spec import RunSpec
@@ -23,6 +25,8 @@ from elastic_training.clusters.cluster import Cluster
 from elastic_training.clusters.folder import FolderPlace
 from elastic_training.clusters.jobs import TIMES, JobHost, SeenJobs, write_starter
 from elastic_training.clusters.location import RayName
+from elastic_training.identity.ownership import read_owner
+from elastic_training.identity.page_address import ids_of, page_of
 
 
 class RayHost(JobHost):
@@ -53,16 +57,22 @@ class RayHost(JobHost):
 
     @override
     def start(self, run: RunDir, credentials: Mapping[str, str]) -> None:
-        spec, ray = run.read_spec(), self._wanted()
+        spec, ray = run.read_spec(), replace(self._wanted(), shown=shown_of(run))
         write_atomically(run.path / SPEC, to_json(ray))
+        write_credentials(run.path, credentials)
         submitted = time.time()
-        self._client.submit(submission(ray, spec, run.path, run.log, credentials))
+        self._client.submit(submission(ray, spec, run.path, run.log))
         write_starter(run, job_id(spec), submitted)
 
     @override
     def cancel(self, jobs: Sequence[str]) -> None:
         for job in jobs:
             self._client.stop(job)
+
+    @override
+    def tidy(self, run: RunDir) -> None:
+        super().tidy(run)
+        remove_credentials(run.path)  # Of a launcher that had no time to.
 
     def _wanted(self) -> RaySpec:
         assert self._ray is not None, "a cluster that creates no runs was asked to"
@@ -81,6 +91,16 @@ class RayCluster(Cluster):
     def __init__(self, name: RayName, ray: RaySpec | None = None, times: Times = TIMES) -> None:
         client, seen = client_of(name.address)
         super().__init__(FolderPlace(Path(name.folder), RayHost(client, seen, ray), times, poll=1.0))
+
+
+def shown_of(run: RunDir) -> dict[str, str]:
+    """Return what Ray's dashboard shows of whose run it is, and where its page is, as far as both are known."""
+    owner = read_owner(run.read_owner())
+    if owner is None:
+        return {}
+    page = page_of(owner.task)
+    known = {**ids_of(owner.task), "try_number": owner.try_number, **({"page": page} if page else {})}
+    return {name: str(value) for name, value in known.items()}
 
 
 @cache

@@ -23,6 +23,14 @@ def page_path() -> str:
     return urlsplit(conf.get("api", "base_url", fallback="") or "").path.rstrip("/") + PREFIX
 
 
+def page_of(task: TaskIdentity) -> str | None:
+    """Return the whole address of a task instance's page, for other systems to lead there; None: it is not known."""
+    base = conf.get("api", "base_url", fallback="") or ""
+    if not has_pages() or not base.lower().startswith(("http://", "https://")):
+        return None
+    return f"{base.rstrip('/')}{PREFIX}/task?{urlencode(ids_of(task))}"
+
+
 def ids_of(task: TaskIdentity) -> dict[str, Any]:
     """Return the ids of a task instance, without a try, as the page's addresses and data have them."""
     return {"dag_id": task.dag_id, "run_id": task.run_id, "task_id": task.task_id, "map_index": task.map_index}

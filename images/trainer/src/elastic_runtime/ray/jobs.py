@@ -32,13 +32,16 @@ class RaySpec:
     python: str
     """Interpreter of launcher and workers, on the nodes. It has Ray."""
     demands: dict[str, Any] = field(default_factory=dict)
-    """Options of a worker's actor: ``num_cpus``, ``num_gpus``, ``memory``, ``resources``, ``label_selector``."""
+    """Options of a worker's actor: ``num_cpus``, ``num_gpus``, ``memory``, ``resources``, ``label_selector``,
+    ``scheduling_strategy``."""
     launcher_demands: dict[str, Any] = field(default_factory=dict)
     """The same for the launcher. Empty: it is on the head node, and takes nothing."""
     runtime_env: dict[str, Any] = field(default_factory=dict)
     """Ray's runtime environment of launcher and workers."""
     grace: float = 30.0
     """Seconds from SIGTERM to a process' end."""
+    shown: dict[str, str] = field(default_factory=dict)
+    """Whose run it is, for those who look at Ray: ``dag_id``, ``task_id``, ``run_id``, ``page``, …"""
 
 
 def job_id(run: RunSpec) -> str:
@@ -46,7 +49,7 @@ def job_id(run: RunSpec) -> str:
     return f"{run.name}-{run.uid[:12]}"
 
 
-def submission(spec: RaySpec, run: RunSpec, folder: Path, log: Path, credentials: Mapping[str, str]) -> dict[str, Any]:
+def submission(spec: RaySpec, run: RunSpec, folder: Path, log: Path) -> dict[str, Any]:
     """Return the body of the request that submits a run's launcher.
 
     Args:
@@ -54,18 +57,25 @@ def submission(spec: RaySpec, run: RunSpec, folder: Path, log: Path, credentials
         run: whose launcher it is.
         folder: of the run.
         log: file to which it appends what it writes.
-        credentials: variables of launcher and workers.
     """
     command = shlex.join((spec.python, "-m", "elastic_runtime.launcher", str(folder)))
     stopping = {"RAY_JOB_STOP_WAIT_TIME_S": str(max(60, round(spec.grace)))}
-    variables = {**stopping, **spec.runtime_env.get("env_vars", {}), **credentials}
+    variables = {**stopping, **spec.runtime_env.get("env_vars", {})}
     return {
         "submission_id": job_id(run),
         "entrypoint": f"exec {command} >>{shlex.quote(str(log))} 2>&1",
         "runtime_env": {**spec.runtime_env, "env_vars": variables},
-        "metadata": {_RUN: run.uid, _PART: LAUNCHER, "name": run.name},
+        "metadata": {**spec.shown, _RUN: run.uid, _PART: LAUNCHER, "name": run.name},
         **{f"entrypoint_{name}": value for name, value in spec.launcher_demands.items()},
     }
+
+
+def shown_as(worker: str, shown: Mapping[str, str]) -> str:
+    """Return the words for a worker's actor that Ray shows to people."""
+    if not shown:
+        return worker
+    task, run, page = (shown.get(name, "") for name in ("task_id", "run_id", "page"))
+    return f"{worker} of {shown.get('dag_id', '')}.{task}, run {run}{f': {page}' if page else ''}"
 
 
 def read_jobs(answer: Any) -> Iterator[Job]:

@@ -20,7 +20,8 @@ from elastic_runtime.errors import ClusterUnavailable, InvalidSettings
 from elastic_runtime.launcher.jobs.workers import JobQueue
 from elastic_runtime.pace import RateLimitedLog
 from elastic_runtime.printable import printable
-from elastic_runtime.ray.jobs import IN_USE, NO_NODE, RaySpec, lacking, why_pending
+from elastic_runtime.ray.credentials import credentials_file, remove_credentials
+from elastic_runtime.ray.jobs import IN_USE, NO_NODE, RaySpec, lacking, shown_as, why_pending
 from elastic_runtime.run.jobs import Job, JobState
 from elastic_runtime.run.spec import RunSpec
 
@@ -48,14 +49,15 @@ class RayQueue(JobQueue):
         spec: of the run.
         wanted: what its workers want.
         ray: Ray's package, connected to the cluster.
+        folder: of the run.
     """
 
     system = "Ray"
     later = 2.0
     ahead = math.inf
 
-    def __init__(self, spec: RunSpec, wanted: RaySpec, ray: Any) -> None:
-        self._spec, self._wanted, self._ray = spec, wanted, ray
+    def __init__(self, spec: RunSpec, wanted: RaySpec, ray: Any, folder: Path) -> None:
+        self._spec, self._wanted, self._ray, self._folder = spec, wanted, ray, folder
         self.python, self.grace = wanted.python, wanted.grace
         self._class = ray.remote(agent_class())
         self._actors: dict[str, _Actor] = {}
@@ -83,8 +85,9 @@ class RayQueue(JobQueue):
             options = self._class.options(
                 name=f"{name}/{self._spec.uid[:12]}", runtime_env=_AS_NICE_AS_A_JOB, **self._wanted.demands
             )
-            handle = options.remote()
-            made = _Actor(worker, handle, handle.node.remote(), handle.run.remote(list(command), str(output)))
+            handle = options.remote(shown_as(worker, self._wanted.shown))
+            code = handle.run.remote(list(command), str(output), credentials_file(self._folder))
+            made = _Actor(worker, handle, handle.node.remote(), code)
         except (TypeError, ValueError) as error:
             problem, remedy = f"Ray says: {printable(error, 300)}", "Correct it"
             raise InvalidSettings("ray", problem, remedy) from error
@@ -104,6 +107,10 @@ class RayQueue(JobQueue):
                         self._ray.kill(actor.handle)
                 except Exception as error:
                     raise _unavailable(error) from error
+
+    @override
+    def close(self) -> None:
+        remove_credentials(self._folder)
 
     @override
     def why_pending(self, reason: str) -> tuple[str, bool]:
@@ -182,23 +189,35 @@ def agent_class() -> type:
     class ElasticTrainingWorker:
         """Runs an agent as a process of its own, which ends with this one."""
 
-        def __init__(self) -> None:
+        def __init__(self, shown: str) -> None:
+            self._shown = shown
             self._process: Any = None
             self._stopped = False
+
+        def __repr__(self) -> str:  # Ray's dashboard and `ray list actors --detail` show it.
+            return self._shown
 
         def node(self) -> str:
             from importlib import import_module
 
             return str(import_module("ray").get_runtime_context().get_node_id())
 
-        async def run(self, command: list[str], output: str) -> int:
+        async def run(self, command: list[str], output: str, credentials: str) -> int:
             import asyncio
+            import json
+            import os
             import sys
+            from pathlib import Path
 
             die = "import ctypes, os, sys; ctypes.CDLL(None).prctl(1, 9); os.execvp(sys.argv[1], sys.argv[1:])"
+            secret = json.loads(Path(credentials).read_bytes()) if credentials else {}  # noqa: ASYNC240  # as the next
             with open(output, "ab") as log:  # noqa: ASYNC230  # before anything else is to be done here
                 self._process = await asyncio.create_subprocess_exec(
-                    sys.executable, "-c", die, *command, stdout=log, stderr=log, start_new_session=True
+                    *(sys.executable, "-c", die, *command),
+                    env={**os.environ, **secret},
+                    stdout=log,
+                    stderr=log,
+                    start_new_session=True,
                 )
             if self._stopped:
                 self._process.terminate()
