@@ -25,6 +25,9 @@ NODES = 3
 CPUS = 4
 _STORE = 100_000_000
 """Bytes of a node's object store, which runs do not use."""
+_PATIENT = {"RAY_raylet_start_wait_time_s": "150", "RAY_worker_register_timeout_seconds": "240"}
+"""Seconds that Ray has to start a node and a process. With its own 60 s for the latter, a machine with other work on
+few cores starts it again and again, and no job ever runs."""
 
 
 def main(arguments: list[str]) -> int:
@@ -70,7 +73,7 @@ def started(
     options: list[str], folder: Path, found: Mapping[str, str] = os.environ
 ) -> Iterator[subprocess.Popen[bytes]]:
     """Start a node that lasts as long as the block, with whatever runs on it, all of it marked by ``RAY_LAB``."""
-    environment = {**os.environ, **found, "PATH": f"{RAY}:{os.environ['PATH']}", "RAY_raylet_start_wait_time_s": "150"}
+    environment = {**os.environ, **found, **_PATIENT, "PATH": f"{RAY}:{os.environ['PATH']}"}
     with (folder / "nodes.log").open("ab") as log:
         command = [str(RAY / "ray"), "start", "--block", *options]
         process = subprocess.Popen(command, env=environment, stdout=log, stderr=log, start_new_session=True)
