@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
@@ -55,13 +56,42 @@ def lab() -> Iterator[dict[str, str]]:
         found = {"RAY_LAB": f"127.0.0.1:{dashboard}", "RAY_LAB_GCS": gcs, "RAY_LAB_PYTHON": str(RAY / "python")}
         stack.enter_context(started(head, folder, found))
         until(lambda: len(alive(found["RAY_LAB"])) == 1, "the head is there", folder)
-        for number in range(NODES):  # One by one: all at once do not start in the time that Ray gives them.
-            stack.enter_context(started(node_options(found), folder, found))
-            until(lambda wanted=number + 2: len(alive(found["RAY_LAB"])) == wanted, "another node is there", folder)  # type: ignore[misc]
+        stack.enter_context(_nodes(found, folder))
         yield found
 
 
-def node_options(found: dict[str, str]) -> list[str]:
+@contextmanager
+def _nodes(found: Mapping[str, str], folder: Path) -> Iterator[None]:
+    """Have :data:`NODES` nodes. Another is started in the place of one that was drained, as an autoscaler does."""
+    over = threading.Event()
+
+    def there() -> int:
+        return len(alive(found["RAY_LAB"]))
+
+    with ExitStack() as stack:
+
+        def start() -> None:
+            before = there()
+            stack.enter_context(started(_node_options(found), folder, found))
+            until(lambda: over.is_set() or there() > before, "another node is there", folder)
+
+        def replace() -> None:
+            while not over.wait(5.0):
+                if 0 < there() <= NODES:  # 0: Ray does not answer.
+                    start()
+
+        for _ in range(NODES):  # One by one: all at once do not start in the time that Ray gives them.
+            start()
+        thread = threading.Thread(target=replace)
+        thread.start()
+        try:
+            yield
+        finally:
+            over.set()
+            thread.join()
+
+
+def _node_options(found: Mapping[str, str]) -> list[str]:
     """Return the arguments of ``ray start`` for another node."""
     shared = [f"--object-store-memory={_STORE}", "--disable-usage-stats"]
     resources = json.dumps({"spot": CPUS})
@@ -69,9 +99,7 @@ def node_options(found: dict[str, str]) -> list[str]:
 
 
 @contextmanager
-def started(
-    options: list[str], folder: Path, found: Mapping[str, str] = os.environ
-) -> Iterator[subprocess.Popen[bytes]]:
+def started(options: list[str], folder: Path, found: Mapping[str, str]) -> Iterator[subprocess.Popen[bytes]]:
     """Start a node that lasts as long as the block, with whatever runs on it, all of it marked by ``RAY_LAB``."""
     environment = {**os.environ, **found, **_PATIENT, "PATH": f"{RAY}:{os.environ['PATH']}"}
     with (folder / "nodes.log").open("ab") as log:

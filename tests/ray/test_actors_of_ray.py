@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,8 +12,6 @@ from elastic_runtime.errors import FailureKind
 from elastic_runtime.ray.jobs import job_id
 from elastic_runtime.run.spec import RecoverySpec
 from elastic_runtime.run.status import EventKind, Phase
-from lab_kit import until
-from ray_lab import alive, node_options, started
 from tests.local.test_reclaims import on_notice_only
 from tests.paced import Script, Undisturbed, sizes_of
 from tests.ray.conftest import Start
@@ -45,17 +42,8 @@ def test_another_size_is_another_number_of_actors_and_the_same_training(start: S
     undisturbed.assert_same(run)
 
 
-@pytest.fixture
-def another_node(tmp_path: Path) -> Iterator[None]:
-    """Since one that is drained ends once nothing is on it any more."""
-    before = len(alive(os.environ["RAY_LAB"]))
-    with started(node_options(dict(os.environ)), tmp_path):
-        until(lambda: len(alive(os.environ["RAY_LAB"])) > before, "another node is there", tmp_path)
-        yield
-
-
 @pytest.mark.shows(engine="horovod", fault="notice", place="ray")
-@pytest.mark.usefixtures("another_node")
+@pytest.mark.usefixtures("all_nodes")
 @pytest.mark.parametrize("_time", range(ROUNDS))
 def test_a_drained_node_loses_no_step_and_its_worker_is_replaced(
     start: Start, undisturbed: Undisturbed, _time: int

@@ -44,6 +44,7 @@ def test_job_and_actor_lead_to_the_page_and_show_no_credentials(start: Start) ->
     assert not list(run.folder.path.glob("*credentials*")), "the run is over"
 
 
+@pytest.mark.usefixtures("all_nodes")
 def test_workers_that_are_to_be_spread_are_on_as_many_nodes(start: Start) -> None:
     class Spread(SharingRun):
         demands = {"num_cpus": 1, "scheduling_strategy": "SPREAD"}  # noqa: RUF012  # read only
