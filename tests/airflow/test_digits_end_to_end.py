@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import logging
+import os
 import re
 from collections import Counter
 from collections.abc import Callable
+from urllib.request import urlopen
 
 import psutil
 import pytest
 
 from demo_kit.digits_run import DAG_ID, DigitsRun, Snapshot
 from demo_kit.look_back import problems
+from demo_kit.trainings import RayTrainings
 from elastic_training.following.follow import read_line
 from tests.airflow.real_airflow import Airflow
 
@@ -51,6 +55,17 @@ def assert_told_once(run: DigitsRun) -> None:
     assert shown == written
 
 
+def assert_ray_leads_to_the_page(airflow: Airflow, run: DigitsRun) -> None:
+    """In the metadata of the launcher's job, which Ray's dashboard shows."""
+    with urlopen(f"http://{os.environ['RAY_LAB']}/api/jobs/") as answer:
+        jobs = [job["metadata"] or {} for job in json.load(answer)]
+    [shown] = [metadata for metadata in jobs if metadata.get("name") == run.training]
+    assert (shown["dag_id"], shown["run_id"], shown["task_id"]) == (run.dag_id, run.run_id, "train")
+    assert shown["page"].startswith(f"{airflow.stack.url}/elastic-training/task?dag_id={run.dag_id}&")
+    with urlopen(shown["page"]) as answer:
+        assert b"<title>" in answer.read()
+
+
 @pytest.mark.parametrize("engine", ["horovod", pytest.param("torch", marks=pytest.mark.long)])
 def test_the_run_grows_loses_a_worker_and_loses_no_sample(airflow: Airflow, engine: str) -> None:
     run = airflow.run_digits(engine, epochs=EPOCHS)
@@ -67,6 +82,8 @@ def test_the_run_grows_loses_a_worker_and_loses_no_sample(airflow: Airflow, engi
     )
     assert_told_once(run)
     assert airflow.training_processes() == []
+    if isinstance(airflow.trainings, RayTrainings):
+        assert_ray_leads_to_the_page(airflow, run)
 
 
 def test_the_run_goes_on_when_its_triggerer_is_killed(airflow: Airflow) -> None:
