@@ -182,7 +182,8 @@ test-spark: setup setup-spark ## workers as tasks of a real Spark on this machin
 test-ray: setup setup-ray ## launcher as a job, workers as actors of a real Ray on this machine; ROUNDS: 1, of drained nodes; a quarter of an hour, not a part of `make test`
 	tools/ray with -- sh -c '$(if $(ROUNDS),export ROUNDS=$(ROUNDS);) $(call pytest,$(TRAINER),ray,tests/ray) && \
 	    ELASTIC_TRAINING_CONTRACT=ray $(call pytest,$(AIRFLOW),contract-ray,tests/contract) && \
-	    ELASTIC_TRAINING_TEST_PLACE=ray $(call pytest,$(AIRFLOW),airflow-ray,tests/airflow/test_digits_end_to_end.py tests/airflow/test_pausing.py)'
+	    export ELASTIC_TRAINING_TEST_PLACE=ray && $(call pytest,$(AIRFLOW),airflow-ray,tests/airflow/test_digits_end_to_end.py) && \
+	    $(call pytest,$(AIRFLOW),airflow-ray-long,-m long tests/airflow/test_pausing.py)'
 
 test-oldest: build ## the wheels with the oldest Airflow there is, deferred, marked, cleared; three minutes
 	@$(AIRFLOW)/python -m tests.wheels --airflow 2.11.2

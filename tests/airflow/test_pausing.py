@@ -27,12 +27,14 @@ from elastic_training.operators.elastic_horovod import ElasticHorovodOperator
 from elastic_training.operators.pause_training import PauseTrainingOperator, ResumeTrainingOperator
 from elastic_training.settings import Checkpoints, Workers
 
-TRAINING = dict(training_dag_id="trained", training_task_id="train", deferrable=True)
+CLUSTER = {cluster!r}
+TRAINING = dict(training_dag_id="trained", training_task_id="train", cluster=CLUSTER, deferrable=True)
 
 with DAG("trained", schedule=None):
     for task, pace in {paces!r}.items():
         ElasticHorovodOperator(
             task_id=task,
+            cluster=CLUSTER,
             command={command!r},
             workers=Workers(min=2),
             environment={{"PACE": pace, "OMP_NUM_THREADS": "1"}},
@@ -79,8 +81,10 @@ def airflow(tmp_path: Path, runs: dict[str, TaskRun]) -> Iterator[Airflow]:
     (dags := tmp_path / "dags").mkdir()
     paces = {task: run.script.pace(run.base) for task, run in runs.items()}
     command = list(Script("exact.py").command())
-    (dags / "pausing.py").write_text(DAG_FILE.format(paces=paces, command=command, folder=tmp_path))
     trainings = trainings_of(tmp_path / "home")
+    cluster = trainings.params.get("cluster", "local")
+    text = DAG_FILE.format(paces=paces, command=command, folder=tmp_path, cluster=cluster)
+    (dags / "pausing.py").write_text(text)
     with (
         stack_without(("triggerer",), tmp_path / "home", trainings, dags, ("trained", "pause", "resume")) as stack,
         completed(stack, ("triggerer",), trainings) as running,
