@@ -54,7 +54,7 @@ class StackSettings:
     """More environment for every component, as ``AIRFLOW__SECTION__KEY``."""
     umask: int = -1
     """Of every component; under 0: ours."""
-    start_timeout: float = 120.0
+    start_timeout: float = 300.0
     """Seconds until all components are healthy."""
     stop_grace: float = 15.0
     """Seconds from SIGTERM to SIGKILL."""
