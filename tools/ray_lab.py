@@ -26,9 +26,11 @@ NODES = 3
 CPUS = 4
 _STORE = 100_000_000
 """Bytes of a node's object store, which runs do not use."""
-_PATIENT = {"RAY_raylet_start_wait_time_s": "150", "RAY_worker_register_timeout_seconds": "240"}
+_PATIENT = {"RAY_raylet_start_wait_time_s": "60", "RAY_worker_register_timeout_seconds": "240"}
 """Seconds that Ray has to start a node and a process. With its own 60 s for the latter, a machine with other work on
 few cores starts it again and again, and no job ever runs."""
+_TRIES = 5
+"""To start a node."""
 
 
 def main(arguments: list[str]) -> int:
@@ -54,8 +56,7 @@ def lab() -> Iterator[dict[str, str]]:
         shared = [f"--temp-dir={folder}", f"--object-store-memory={_STORE}", "--disable-usage-stats"]
         head = ["--head", f"--port={port}", f"--dashboard-port={dashboard}", "--num-cpus=0", *shared]
         found = {"RAY_LAB": f"127.0.0.1:{dashboard}", "RAY_LAB_GCS": gcs, "RAY_LAB_PYTHON": str(RAY / "python")}
-        stack.enter_context(started(head, folder, found))
-        until(lambda: len(alive(found["RAY_LAB"])) == 1, "the head is there", folder)
+        _start(stack, head, folder, found)
         stack.enter_context(_nodes(found, folder))
         yield found
 
@@ -64,24 +65,15 @@ def lab() -> Iterator[dict[str, str]]:
 def _nodes(found: Mapping[str, str], folder: Path) -> Iterator[None]:
     """Have :data:`NODES` nodes. Another is started in the place of one that was drained, as an autoscaler does."""
     over = threading.Event()
-
-    def there() -> int:
-        return len(alive(found["RAY_LAB"]))
-
     with ExitStack() as stack:
-
-        def start() -> None:
-            before = there()
-            stack.enter_context(started(_node_options(found), folder, found))
-            until(lambda: over.is_set() or there() > before, "another node is there", folder)
 
         def replace() -> None:
             while not over.wait(5.0):
-                if 0 < there() <= NODES:  # 0: Ray does not answer.
-                    start()
+                if 0 < len(alive(found["RAY_LAB"])) <= NODES:  # 0: Ray does not answer.
+                    _start(stack, _node_options(found), folder, found, over)
 
         for _ in range(NODES):  # One by one: all at once do not start in the time that Ray gives them.
-            start()
+            _start(stack, _node_options(found), folder, found)
         thread = threading.Thread(target=replace)
         thread.start()
         try:
@@ -89,6 +81,23 @@ def _nodes(found: Mapping[str, str], folder: Path) -> Iterator[None]:
         finally:
             over.set()
             thread.join()
+
+
+def _start(
+    stack: ExitStack, options: list[str], folder: Path, found: Mapping[str, str], over: threading.Event | None = None
+) -> None:
+    """Start one more node, and wait until Ray tells of it, or it is over. On a busy machine Ray gives up some."""
+    before = len(alive(found["RAY_LAB"]))
+
+    def there() -> bool:
+        return len(alive(found["RAY_LAB"])) > before or (over is not None and over.is_set())
+
+    for _ in range(_TRIES):
+        node = stack.enter_context(_started(options, folder, found))
+        until(lambda node=node: there() or node.poll() is not None, "another node is there", folder)  # type: ignore[misc]
+        if node.poll() is None:
+            return
+    raise RuntimeError(f"no node starts here: {(folder / 'nodes.log').read_text(errors='replace')[-2000:]}")
 
 
 def _node_options(found: Mapping[str, str]) -> list[str]:
@@ -99,7 +108,7 @@ def _node_options(found: Mapping[str, str]) -> list[str]:
 
 
 @contextmanager
-def started(options: list[str], folder: Path, found: Mapping[str, str]) -> Iterator[subprocess.Popen[bytes]]:
+def _started(options: list[str], folder: Path, found: Mapping[str, str]) -> Iterator[subprocess.Popen[bytes]]:
     """Start a node that lasts as long as the block, with whatever runs on it, all of it marked by ``RAY_LAB``."""
     environment = {**os.environ, **found, **_PATIENT, "PATH": f"{RAY}:{os.environ['PATH']}"}
     with (folder / "nodes.log").open("ab") as log:
@@ -113,8 +122,9 @@ def started(options: list[str], folder: Path, found: Mapping[str, str]) -> Itera
 
 def end(process: subprocess.Popen[bytes]) -> None:
     """End a node as a machine that is switched off: all that runs there at once."""
-    own = _children(process.pid)
-    for pid in (process.pid, *own):
+    if process.poll() is not None:  # Its number may be another's by now.
+        return
+    for pid in (process.pid, *_children(process.pid)):
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
     process.wait()
