@@ -193,6 +193,8 @@ def make_tools(name: str, progress: Progress) -> None:
             [packages] = environment.glob("lib/python3.*/site-packages")
             [trainer] = (ROOT / ".venv-trainer").glob("lib/python3.*/site-packages")
             (packages / "trainer.pth").write_text(f"import site; site.addsitedir({str(trainer)!r})\n")
+            # Parts of a node have 15 s to start.
+            progress.step(f"{environment.name}: compiled modules", compiled(environment))
         if torch_locks:
             found = torch_lock(environment / "bin" / "python")
             progress.step(f"{environment.name}: torch {TORCH}", [*pip(environment), "--no-deps", "-r", found])
