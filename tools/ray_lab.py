@@ -70,7 +70,8 @@ def _nodes(found: Mapping[str, str], folder: Path) -> Iterator[None]:
         def replace() -> None:
             while not over.wait(5.0):
                 if 0 < len(alive(found["RAY_LAB"])) <= NODES:  # 0: Ray does not answer.
-                    _start(stack, _node_options(found), folder, found, over)
+                    with suppress(RuntimeError):  # Tried again, for as long as a test waits for it.
+                        _start(stack, _node_options(found), folder, found, over)
 
         for _ in range(NODES):  # One by one: all at once do not start in the time that Ray gives them.
             _start(stack, _node_options(found), folder, found)
