@@ -159,6 +159,17 @@ class TestLauncher:
         assert json.loads((folder.path / "starter.json").read_text())["job"] == "7"
         assert "--comment=elastic-training uid launcher" in slurm.asked[0]
 
+    def test_and_workers_inherit_the_credentials_whose_values_are_in_no_file(
+        self, jobs: SlurmJobs, folder: RunDir, slurm: Answers
+    ) -> None:
+        jobs.start(folder, {"AWS_SECRET_ACCESS_KEY": "planted", "AWS_ACCESS_KEY_ID": "planted"})
+        names = ["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"]
+        assert json.loads((folder.path / SPEC).read_text())["exported"] == names
+        assert f"--export=NIL,{','.join(names)}" in slurm.asked[0]
+        assert (
+            "planted" not in f"{slurm.asked} {[path.read_text() for path in folder.path.iterdir() if path.is_file()]}"
+        )
+
     @pytest.mark.parametrize(
         ("queue", "lives"),
         [

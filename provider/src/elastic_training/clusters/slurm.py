@@ -11,6 +11,7 @@ import os
 import shlex
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -71,7 +72,8 @@ class SlurmJobs(JobHost):
 
     @override
     def start(self, run: RunDir, credentials: Mapping[str, str]) -> None:
-        spec, slurm = run.read_spec(), self._wanted()
+        # Workers inherit them from the launcher's job, so their names are with the run.
+        spec, slurm = run.read_spec(), replace(self._wanted(), exported=tuple(sorted(credentials)))
         write_atomically(run.path / SPEC, to_json(slurm))
         command = [slurm.python, "-m", "elastic_runtime.launcher", str(run.path)]
         submitted = time.time()

@@ -440,15 +440,15 @@ class TrainingArguments(ReportsLineage):
             spec: RaySpec = (ray_of(self.ray) or Ray()).spec(python, gpus=gpus)
             return spec
         python = (said.python if said else None) or local_settings()[1]
-        credentials = self.store_credentials()
-        exported = sorted(credentials.variables) if credentials else ()
         gpus = int(self._workers().equipped().gpus or 0)
         if in_spark:
             spark = spark_of(self.spark) or Spark()
             assert isinstance(spark, Spark)
+            credentials = self.store_credentials()
+            exported = sorted(credentials.variables) if credentials else ()
             pyspark = said.pyspark if said else None
             return spark.spec(in_spark.master, python, gpus=gpus, pyspark=pyspark, exported=exported)
-        return (slurm_of(self.slurm) or Slurm()).spec(python, gpus=gpus, exported=exported)
+        return (slurm_of(self.slurm) or Slurm()).spec(python, gpus=gpus)
 
     def _check_this_machine(self) -> None:
         """The cluster turned out to be this machine, and DAGs that go here and into pods say more than it can use."""

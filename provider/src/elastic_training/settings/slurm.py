@@ -60,13 +60,12 @@ class Slurm(Settings):
         self.known().spec("python", gpus=0)
 
     @all_known()
-    def spec(self, python: str, *, gpus: int, exported: Sequence[str] = ()) -> SlurmSpec:
+    def spec(self, python: str, *, gpus: int) -> SlurmSpec:
         """Return what the launcher needs of them. Raise InvalidSettings, also for rendered values.
 
         Args:
             python: interpreter, unless one is set.
             gpus: of a worker.
-            exported: names of variables that jobs inherit.
         """
         gres = self.gres or (f"gpu:{gpus}" if gpus else None)
         shared = list(self._named(account=self.account, qos=self.qos, reservation=self.reservation))
@@ -88,7 +87,6 @@ class Slurm(Settings):
             setup=_lines("slurm.setup", self.setup),
             prefix=_lines("slurm.prefix", self.prefix),
             grace=seconds_of("slurm.grace", self.grace),
-            exported=tuple(exported),
         )
 
     @staticmethod
