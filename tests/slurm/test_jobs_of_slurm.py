@@ -18,6 +18,8 @@ from tests.slurm_run import SlurmRun
 
 pytestmark = pytest.mark.timeout(400)
 
+ROUNDS = int(os.environ.get("ROUNDS") or 1)
+"""Preempted jobs. Each takes a minute."""
 SLOW = Script("exact.py", holds=(20, 40), step_seconds=0.1)
 
 
@@ -41,7 +43,8 @@ def test_another_size_is_another_number_of_jobs_and_the_same_training(start: Sta
 
 
 @pytest.mark.shows(engine="horovod", fault="notice", place="slurm")
-def test_a_preempted_job_loses_no_step_and_comes_back(start: Start, undisturbed: Undisturbed) -> None:
+@pytest.mark.parametrize("_time", range(ROUNDS))
+def test_a_preempted_job_loses_no_step_and_comes_back(start: Start, undisturbed: Undisturbed, _time: int) -> None:
     run = start(SLOW, (1, 2, 2), recovery=RecoverySpec(backoff=0.1))
     run.at(20)
     taken = run.worker(1).name
@@ -57,6 +60,7 @@ def test_a_preempted_job_loses_no_step_and_comes_back(start: Start, undisturbed:
     assert run.events(EventKind.LEFT)[0] == f"left {taken}"
     assert run.events(EventKind.LOST) == []
     assert sizes_of(status)[:2] == [2, 1]
+    assert set(run.ledger().steps().items()) == {(step, 1) for step in range(1, 71)}, "no step is lost"
     undisturbed.assert_same(run)
 
 
