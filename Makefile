@@ -168,9 +168,11 @@ test-kubernetes: setup ## pods on a real Kubernetes, where there is a way to one
 test-kubernetes-long: setup ## API server, scheduler and triggerer away; 20 rounds of clear; variants; 25 minutes, not a part of `make test`
 	tools/test-kubernetes --long $(AIRFLOW) $(TRAINER)
 
-test-slurm: setup ## launcher and workers as jobs of a real Slurm on this machine, Debian as root; a quarter of an hour, not a part of `make test`
-	tools/slurm with -- sh -c '$(call pytest,$(TRAINER),slurm,tests/slurm) && \
+test-slurm: setup ## launcher and workers as jobs of a real Slurm on this machine, Debian as root; ROUNDS: 1, of preempted jobs; 20 minutes, not a part of `make test`
+	tools/slurm with -- sh -c '$(if $(ROUNDS),export ROUNDS=$(ROUNDS);) $(call pytest,$(TRAINER),slurm,tests/slurm) && \
 	    ELASTIC_TRAINING_CONTRACT=slurm $(call pytest,$(AIRFLOW),contract-slurm,tests/contract) && \
+	    ELASTIC_TRAINING_CONTRACT=slurmrestd $(call pytest,$(AIRFLOW),contract-slurmrestd,tests/contract/test_cluster_contract.py \
+	        -k "adopted_and or failed_run or fresh or cancelled_run") && \
 	    ELASTIC_TRAINING_TEST_PLACE=slurm $(call pytest,$(AIRFLOW),airflow-slurm,tests/airflow/test_digits_end_to_end.py tests/airflow/test_pausing.py)'
 
 test-spark: setup setup-spark ## workers as tasks of a real Spark on this machine, with Java 17; half an hour, not a part of `make test`

@@ -28,11 +28,12 @@ def installed(packages: Mapping[str, str], system: str, path: str | None = None)
     """Install the packages of Debian whose programs are missing. False, with a message, where that is not possible.
 
     Args:
-        packages: by program.
+        packages: by program; several by spaces.
         system: name of what they are, for people.
         path: where programs are looked for; None: PATH.
     """
-    missing = [package for program, package in packages.items() if not shutil.which(program, path=path)]
+    wanted = (package for program, package in packages.items() if not shutil.which(program, path=path))
+    missing = " ".join(wanted).split()
     if not missing:
         return True
     if os.geteuid() != 0 or not shutil.which("apt-get"):

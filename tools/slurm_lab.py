@@ -1,7 +1,8 @@
 """A Slurm cluster on this machine: ``tools/slurm with -- COMMAND`` runs a command that finds it by ``SLURM_CONF``.
 
 munge, one slurmctld and four slurmd of Debian's packages, all on loopback, in a folder that is removed in the end. Two
-partitions on the same nodes: jobs of ``high`` preempt those of ``low``, after :data:`GRACE` seconds.
+partitions on the same nodes: jobs of ``high`` preempt those of ``low``, after :data:`GRACE` seconds. slurmrestd is at
+the URL of ``SLURM_LAB_REST``, for tokens of ``scontrol token``.
 """
 
 from __future__ import annotations
@@ -16,7 +17,13 @@ from pathlib import Path
 
 from lab_kit import UNAVAILABLE, end, exit_at_sigterm, free_ports, installed, until
 
-PACKAGES = {"slurmctld": "slurmctld", "slurmd": "slurmd", "sbatch": "slurm-client", "munged": "munge"}
+PACKAGES = {
+    "slurmctld": "slurmctld",
+    "slurmd": "slurmd",
+    "sbatch": "slurm-client",
+    "munged": "munge",
+    "slurmrestd": "slurmrestd slurm-wlm-jwt-plugin",
+}
 NODES = 4
 GRACE = 20
 """Seconds between a preempted job's SIGTERM and its end."""
@@ -31,6 +38,8 @@ SlurmUser=root
 SlurmdUser=root
 AuthType=auth/munge
 AuthInfo=socket={folder}/munge.socket
+AuthAltTypes=auth/jwt
+AuthAltParameters=jwt_key={folder}/jwt.key
 StateSaveLocation={folder}/state
 SlurmdSpoolDir={folder}/spool/%n
 SlurmctldPidFile={folder}/slurmctld.pid
@@ -62,45 +71,53 @@ def main(arguments: list[str]) -> int:
     if not installed(PACKAGES, "Slurm", _PATH):
         return UNAVAILABLE
     exit_at_sigterm()
-    with lab() as configuration:
-        environment = {**os.environ, "SLURM_CONF": str(configuration), "PATH": _PATH}
+    with lab() as environment:
         return subprocess.run(arguments[2:], check=False, env=environment).returncode
 
 
 @contextmanager
-def lab() -> Iterator[Path]:
-    """Start it. Yields the path of its slurm.conf; nothing of it is left afterwards."""
+def lab() -> Iterator[dict[str, str]]:
+    """Start it. Yields the environment of those who use it; nothing of it is left afterwards."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="slurm-", ignore_cleanup_errors=True)))
         folder.chmod(0o755)  # munge's socket has to be reachable.
         for name in ("state", "spool"):
             (folder / name).mkdir()
-        key = folder / "munge.key"
-        key.touch(mode=0o600)
-        key.write_bytes(os.urandom(1024))
-        ports = free_ports(NODES + 1)
+        for name in ("munge.key", "jwt.key"):
+            (folder / name).touch(mode=0o600)
+            (folder / name).write_bytes(os.urandom(1024))
+        *ports, rest = free_ports(NODES + 2)
         configuration = folder / "slurm.conf"
         configuration.write_text(
             _CONFIGURATION.format(
                 folder=folder, controller=ports[0], first=ports[1], last=ports[-1], nodes=NODES, cpus=CPUS, grace=GRACE
             )
         )
-        environment = {**os.environ, "SLURM_CONF": str(configuration), "PATH": _PATH}
+        address = f"127.0.0.1:{rest}"
+        environment = {
+            **os.environ, "SLURM_CONF": str(configuration), "SLURM_LAB_REST": f"http://{address}", "PATH": _PATH
+        }  # fmt: skip
 
-        def start(*command: str) -> None:
+        def start(*command: str, **more: str) -> None:
             with (folder / "daemons.log").open("ab") as log:
-                process = subprocess.Popen(command, env=environment, stdout=log, stderr=log, start_new_session=True)
+                process = subprocess.Popen(
+                    command, env={**environment, **more}, stdout=log, stderr=log, start_new_session=True
+                )
             stack.callback(end, process)
 
         files = [f"--{name}={folder}/munge.{name.split('-')[0]}" for name in ("pid-file", "log-file", "seed-file")]
-        start("munged", "--foreground", "--force", f"--key-file={key}", f"--socket={folder}/munge.socket", *files)
+        where = (f"--key-file={folder}/munge.key", f"--socket={folder}/munge.socket")
+        start("munged", "--foreground", "--force", *where, *files)
         until((folder / "munge.socket").exists, "munged listens", folder)
         start("slurmctld", "-D", "-c")
         for number in range(1, NODES + 1):
             start("slurmd", "-D", "-N", f"n{number}")
         until(lambda: _idle(environment) == NODES, "all nodes are idle", folder)
+        # Not as root, which it refuses: whose jobs they are is in the token of a request.
+        plugins = ("-a", "rest_auth/jwt", "-s", "openapi/v0.0.38")
+        start("slurmrestd", *plugins, "-u", "nobody", "-g", "nogroup", address, SLURM_JWT="daemon")
         stack.callback(_end_jobs, environment, folder)
-        yield configuration
+        yield environment
 
 
 def _idle(environment: dict[str, str]) -> int:

@@ -170,12 +170,22 @@ class SqliteKind(LocalKind):
 class SlurmKind(LocalKind):
     """Launcher and workers as jobs of a real Slurm: see ``tools/slurm``."""
 
-    def __init__(self, folder: Path, python: str) -> None:
+    def __init__(self, folder: Path, python: str, connection: str = "") -> None:
         super().__init__(folder, python)
         spec = SlurmSpec(
             python, options=("--partition=low", "--cpus-per-task=1"), launcher_options=("--partition=high",)
         )
-        self.cluster = SlurmCluster(SlurmName(str(folder / "runs")), spec)
+        self.cluster = SlurmCluster(SlurmName(str(folder / "runs"), connection), spec)
+
+
+def slurmrestd_connection() -> str:
+    """Id of an Airflow connection to the lab's slurmrestd, in a variable of this process."""
+    command = ["scontrol", "token", "username=root", "lifespan=7200"]
+    token = subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+    content = {"conn_type": "http", "host": os.environ["SLURM_LAB_REST"], "login": "root"}
+    content["password"] = token.removeprefix("SLURM_JWT=")
+    os.environ["AIRFLOW_CONN_SLURMRESTD"] = json.dumps(content)
+    return "slurmrestd"
 
 
 class SparkKind(LocalKind):

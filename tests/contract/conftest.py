@@ -21,6 +21,7 @@ from tests.contract.cluster_kinds import (
     SlurmKind,
     SparkKind,
     SqliteKind,
+    slurmrestd_connection,
     trainer_python,
 )
 from tests.kubernetes_namespace import Namespace, prepare
@@ -72,8 +73,8 @@ def _make(name: str, folder: Path, namespace: Namespace | None, pool_root: Path)
             return PoolKind(folder, trainer_python(), pool_root)
         case "sqlite":
             return SqliteKind(folder, trainer_python())
-        case "slurm":
-            return SlurmKind(folder, trainer_python())
+        case "slurm" | "slurmrestd":
+            return SlurmKind(folder, trainer_python(), slurmrestd_connection() if name == "slurmrestd" else "")
         case "spark":
             return SparkKind(folder, trainer_python())
         case "ray":

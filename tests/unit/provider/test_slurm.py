@@ -14,6 +14,7 @@ from types import ModuleType, SimpleNamespace
 from typing import Any, ClassVar
 
 import pytest
+from airflow.models import Connection
 
 from elastic_runtime.clock import utc_now
 from elastic_runtime.documents import to_json
@@ -26,7 +27,7 @@ from elastic_runtime.slurm.jobs import SPEC, SlurmSpec
 from elastic_training.clusters.jobs import LauncherJob
 from elastic_training.clusters.location import read_location
 from elastic_training.clusters.registry import check_cluster, get_cluster, has_pods, own_name
-from elastic_training.clusters.slurm import Queue, SlurmCluster, SlurmJobs, over_ssh
+from elastic_training.clusters.slurm import ByConnection, Queue, SlurmCluster, SlurmJobs, over_ssh, rest_access
 from elastic_training.operators.elastic_torch import ElasticTorchOperator
 from elastic_training.settings import Pods, Slurm, Workers
 
@@ -227,6 +228,48 @@ class TestLauncher:
         )
         jobs.tidy(folder)
         assert slurm.asked[-1] == ["scancel", "--quiet", "8"]
+
+
+class TestConnections:
+    def test_one_of_type_http_leads_to_slurmrestd(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        said = {"conn_type": "http", "host": "head", "port": 6820, "login": "me", "password": "planted"}
+        monkeypatch.setenv("AIRFLOW_CONN_LOGIN", json.dumps(said))
+        with pytest.raises(ClusterUnavailable, match="slurmrestd at http://head:6820 does not answer") as caught:
+            ByConnection("login").jobs()
+        assert "planted" not in str(caught.value)
+
+    def test_any_other_one_is_for_commands_over_ssh(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("AIRFLOW_CONN_LOGIN", json.dumps({"conn_type": "ssh", "host": "head"}))
+        monkeypatch.setitem(sys.modules, "airflow.providers.ssh.hooks.ssh", None)
+        with pytest.raises(InvalidSettings, match="apache-airflow-providers-ssh"):
+            ByConnection("login").jobs()
+
+    def test_one_that_is_not_there_is_named(self) -> None:
+        with pytest.raises(InvalidSettings, match="no Airflow connection 'nobodys'"):
+            ByConnection("nobodys").jobs()
+
+    @pytest.mark.parametrize(
+        ("said", "address"),
+        [
+            ({"host": "head", "port": 6820}, "http://head:6820"),
+            ({"host": "head", "schema": "https"}, "https://head"),
+            ({"host": "https://head/", "port": 443}, "https://head:443"),
+            ({"host": "[::1]", "port": 1}, "http://[::1]:1"),
+        ],
+    )
+    def test_where_it_is(self, said: dict[str, Any], address: str) -> None:
+        found = rest_access(Connection(conn_id="c", conn_type="http", login="me", password="planted", **said))
+        assert found.address == address
+        assert "planted" not in repr(found)
+
+    @pytest.mark.parametrize(
+        "changes", [{"host": ""}, {"login": None}, {"password": None}, {"schema": "ftp"}, {"host": "a/b"}]
+    )
+    def test_one_that_says_too_little_is_refused(self, changes: dict[str, Any]) -> None:
+        said = {"host": "head", "login": "me", "password": "planted", **changes}
+        with pytest.raises(InvalidSettings, match="leads to no slurmrestd") as caught:
+            rest_access(Connection(conn_id="c", conn_type="http", **said))
+        assert "planted" not in str(caught.value)
 
 
 def test_without_the_ssh_provider_the_remedy_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

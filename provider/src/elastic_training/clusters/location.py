@@ -46,7 +46,7 @@ class SlurmName:
     folder: str
     """Absolute path, the same on all nodes and on Airflow's machines."""
     ssh: str = ""
-    """Id of a connection of type ssh; empty: Slurm's commands are called on Airflow's machines."""
+    """Id of a connection of type ssh or http; empty: Slurm's commands are called on Airflow's machines."""
 
     @classmethod
     def parse(cls, name: str) -> SlurmName | None:
@@ -201,7 +201,7 @@ def _jobs(connection: str, place: str, said: Mapping[str, str]) -> JobsName:
     if (read := jobs_name(name)) is None:
         problem = f"{name[:200]!r} is not a folder of a cluster"
         with_it = (
-            "the id of a connection of type ssh, or nothing, in ssh_conn_id"
+            "the id of a connection of type ssh or http, or nothing, in ssh_conn_id"
             if place == SLURM
             else "HOST:PORT of Ray's dashboard in address"
         )

@@ -1,30 +1,33 @@
 """``cluster="slurm:/FOLDER"``: launcher and workers as jobs of Slurm, with their documents in a folder that all see.
 
 The folder is on a file system of the cluster, mounted on the machines of Airflow, too, and belongs to the user who
-submits the jobs. Slurm's commands are called here, or over SSH: ``slurm:CONNECTION@/FOLDER``, with a connection of type
-ssh.
+submits the jobs. Slurm's commands are called here; with ``slurm:CONNECTION@/FOLDER`` over SSH, or slurmrestd is asked,
+by the connection's type: ssh or http.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 from typing_extensions import override
 
 from elastic_runtime.documents import to_json, write_atomically
 from elastic_runtime.errors import ClusterUnavailable, InvalidSettings
-from elastic_runtime.run.jobs import LAUNCHER
+from elastic_runtime.run.jobs import LAUNCHER, Job
 from elastic_runtime.run.rundir import RunDir
 from elastic_runtime.run.spec import RunSpec
-from elastic_runtime.slurm.commands import TIMEOUT, Commands, Shell, on_this_machine
+from elastic_runtime.slurm.commands import TIMEOUT, Commands, Shell, SlurmClient, on_this_machine
 from elastic_runtime.slurm.jobs import SPEC, SlurmSpec, options, script
+from elastic_runtime.slurm.rest import RestAccess, RestJobs
 from elastic_training.clusters.claims import Times
 from elastic_training.clusters.cluster import Cluster
 from elastic_training.clusters.folder import FolderPlace
@@ -32,15 +35,17 @@ from elastic_training.clusters.jobs import TIMES, JobHost, SeenJobs, write_start
 from elastic_training.clusters.local_python import launcher_environment
 from elastic_training.clusters.location import SlurmName
 
+_ADDRESS = re.compile(r"(?:[\w.-]{1,253}|\[[0-9a-fA-F:.]{2,45}\])(?::[0-9]{1,5})?")
+
 
 class Queue(SeenJobs):
     """What Slurm tells of this user's jobs.
 
     Args:
-        commands: of Slurm.
+        commands: of Slurm, or its API.
     """
 
-    def __init__(self, commands: Commands) -> None:
+    def __init__(self, commands: SlurmClient) -> None:
         super().__init__("Slurm", commands.jobs)
         self.commands = commands
 
@@ -104,8 +109,63 @@ class SlurmCluster(Cluster):
 
 @cache
 def queue_over(ssh: str) -> Queue:
-    """Return this process' view of the queue, by the connection over which Slurm's commands are called, if any."""
-    return Queue(Commands(over_ssh(ssh) if ssh else _here))
+    """Return this process' view of the queue, by the connection that leads to Slurm, if any."""
+    return Queue(ByConnection(ssh) if ssh else Commands(_here))
+
+
+class ByConnection(SlurmClient):
+    """Slurm by an Airflow connection: its commands over SSH, or slurmrestd if the type is ``http``.
+
+    The connection is read for each call, since a token is replaced before it expires.
+
+    Args:
+        connection: its id.
+    """
+
+    def __init__(self, connection: str) -> None:
+        self._connection = connection
+
+    @override
+    def submit(self, options: Sequence[str], script: str, variables: Mapping[str, str] | None = None) -> str:
+        return self._client().submit(options, script, variables)
+
+    @override
+    def jobs(self, name: str | None = None) -> list[Job]:
+        return self._client().jobs(name)
+
+    @override
+    def cancel(self, ids: Iterable[str]) -> None:
+        self._client().cancel(ids)
+
+    def _client(self) -> SlurmClient:
+        from elastic_training.airflow.sdk import AirflowNotFoundException, BaseHook
+
+        try:
+            found = BaseHook.get_connection(self._connection)
+        except AirflowNotFoundException:
+            problem = f"there is no Airflow connection {self._connection!r}"
+            raise InvalidSettings("cluster", problem, "Create one of type ssh, or of type http") from None
+        except Exception as error:  # of Airflow's API, which may be away for a moment
+            kind = type(error).__name__
+            raise ClusterUnavailable(f"connection {self._connection!r} cannot be read: {kind}: {error}") from error
+        return RestJobs(rest_access(found)) if found.conn_type == "http" else Commands(over_ssh(self._connection))
+
+
+def rest_access(connection: Any) -> RestAccess:
+    """Return where slurmrestd is, and who asks it, by an Airflow connection of type http.
+
+    Raises:
+        InvalidSettings: it does not say that.
+    """
+    scheme, address = connection.schema or "http", connection.host or ""
+    if "://" in address:
+        scheme, _, address = address.partition("://")
+    address = address.rstrip("/") + (f":{connection.port}" if connection.port else "")
+    token, user = connection.password or "", connection.login or ""
+    if scheme not in ("http", "https") or not _ADDRESS.fullmatch(address) or not user or not token:
+        remedy = "Write host and port of slurmrestd, the user as login, and a token of scontrol token as password"
+        raise InvalidSettings("cluster", f"the connection {connection.conn_id} leads to no slurmrestd", remedy)
+    return RestAccess(f"{scheme}://{address}", user, token)
 
 
 def _here(command: Sequence[str], stdin: str, variables: Mapping[str, str]) -> tuple[int, str, str]:

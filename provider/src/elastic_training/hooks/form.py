@@ -61,8 +61,9 @@ FIELDS = (
     FormField("master", "Master (Spark)", "URL of the cluster's master.", "spark://master:7077"),
     FormField(
         "ssh_conn_id",
-        "SSH connection (Slurm)",
-        "Id of a connection of type ssh over which Slurm's commands are called; empty: they are here.",
+        "Connection (Slurm)",
+        "Id of a connection of type ssh over which Slurm's commands are called, or of type http to slurmrestd; empty: "
+        "the commands are here.",
         "login_node",
     ),
     FormField(

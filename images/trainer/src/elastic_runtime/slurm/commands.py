@@ -1,12 +1,15 @@
-"""Slurm's commands: submit jobs, look at them, end them. The one client of both distributions. Everything blocks."""
+"""Slurm's commands: submit jobs, look at them, end them. Everything blocks."""
 
 from __future__ import annotations
 
 import os
 import re
 import subprocess
+from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
+
+from typing_extensions import override
 
 from elastic_runtime.errors import ClusterUnavailable, InvalidDocument, InvalidSettings
 from elastic_runtime.printable import LONG, printable
@@ -19,11 +22,12 @@ AT_ONCE = 100
 """Jobs that one call of ``scancel`` ends."""
 _LONGEST_ANSWER = 16 << 20
 """Bytes."""
-_LASTING = re.compile(
+LASTING = re.compile(
     r"[Ii]nvalid|not available|not permitted|[Nn]ot allowed|[Uu]nrecognized|[Uu]nknown|[Pp]ermission denied|"
     r"never run|not satisf|exceeds"
 )
 """Of complaints that another try would hear again."""
+REMEDY = "Correct it, or ask those who look after the cluster"
 
 
 class Shell(Protocol):
@@ -66,16 +70,10 @@ def on_this_machine(
     return done.returncode, done.stdout, done.stderr
 
 
-class Commands:
-    """Methods raise ClusterUnavailable where Slurm does not answer.
+class SlurmClient(Protocol):
+    """A way to Slurm. Methods raise ClusterUnavailable where it does not answer."""
 
-    Args:
-        shell: where they are called.
-    """
-
-    def __init__(self, shell: Shell = on_this_machine) -> None:
-        self._shell = shell
-
+    @abstractmethod
     def submit(self, options: Sequence[str], script: str, variables: Mapping[str, str] | None = None) -> str:
         """Submit a batch job. Return its id.
 
@@ -87,18 +85,40 @@ class Commands:
         Raises:
             InvalidSettings: Slurm refuses it for good.
         """
-        answer = self._call(["sbatch", *options], script, variables)
-        number = answer.strip().partition(";")[0]
-        if not re.fullmatch("[0-9]{1,12}", number):
-            raise ClusterUnavailable(f"sbatch has written {printable(answer, 100)!r} in place of a job's id")
-        return number
 
+    @abstractmethod
     def jobs(self, name: str | None = None) -> list[Job]:
         """This user's jobs of runs, with those that have ended a few minutes ago.
 
         Args:
             name: of a run; None: of all.
         """
+
+    @abstractmethod
+    def cancel(self, ids: Iterable[str]) -> None:
+        """End jobs, by their ids; no harm where one has ended."""
+
+
+class Commands(SlurmClient):
+    """Slurm's own commands.
+
+    Args:
+        shell: where they are called.
+    """
+
+    def __init__(self, shell: Shell = on_this_machine) -> None:
+        self._shell = shell
+
+    @override
+    def submit(self, options: Sequence[str], script: str, variables: Mapping[str, str] | None = None) -> str:
+        answer = self._call(["sbatch", *options], script, variables)
+        number = answer.strip().partition(";")[0]
+        if not re.fullmatch("[0-9]{1,12}", number):
+            raise ClusterUnavailable(f"sbatch has written {printable(answer, 100)!r} in place of a job's id")
+        return number
+
+    @override
+    def jobs(self, name: str | None = None) -> list[Job]:
         chosen = () if name is None else (f"--name={name}",)
         answer = self._call(["squeue", "--me", "--noheader", "--states=all", f"--format={FORMAT}", *chosen])
         if len(answer) > _LONGEST_ANSWER:
@@ -108,6 +128,7 @@ class Commands:
         except InvalidDocument as error:
             raise ClusterUnavailable(str(error)) from error
 
+    @override
     def cancel(self, ids: Iterable[str], signal: str = "") -> None:
         """End jobs; no harm where one has ended.
 
@@ -134,9 +155,8 @@ class Commands:
         if status == 0:
             return output
         said = printable(" ".join(line.removeprefix(f"{command[0]}: error: ") for line in errors.splitlines()), LONG)
-        if "ontact slurm controller" not in said and _LASTING.search(said):
+        if "ontact slurm controller" not in said and LASTING.search(said):
             if not fails:
                 return output
-            remedy = "Correct it, or ask those who look after the cluster"
-            raise InvalidSettings("slurm", f"{command[0]} says: {said}", remedy)
+            raise InvalidSettings("slurm", f"{command[0]} says: {said}", REMEDY)
         raise ClusterUnavailable(f"{command[0]} ended with {status}: {said}")

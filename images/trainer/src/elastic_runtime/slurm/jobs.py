@@ -71,12 +71,20 @@ def read_jobs(text: str) -> Iterator[Job]:
         fields = line[:_LONGEST].split("|", 5)
         if len(fields) < 6:
             raise InvalidDocument(f"squeue has written {printable(line, 100)!r}, which is no job")
-        said = fields[5].split(" ")
-        if len(said) == 3 and said[0] == "elastic-training":
-            yield _job(fields, said[1], said[2])
+        if job := job_of(fields):
+            yield job
 
 
-def _job(fields: Sequence[str], run: str, part: str) -> Job:
+def job_of(fields: Sequence[str]) -> Job | None:
+    """Return a job of a run; None: it is another one.
+
+    Args:
+        fields: as in :data:`FORMAT`.
+    """
+    said = fields[5].split(" ")
+    if len(said) != 3 or said[0] != "elastic-training":
+        return None
+    _, run, part = said
     word = fields[1].upper()
     state = JobState.PENDING if word in _PENDING else JobState.RUNNING if word in _RUNNING else JobState.OVER
     end = datetime.fromtimestamp(int(fields[2]), UTC) if re.fullmatch("[0-9]{1,11}", fields[2]) else None
