@@ -12,7 +12,7 @@ from elastic_runtime.run.jobs import LAUNCHER
 from elastic_runtime.run.spec import RecoverySpec
 from elastic_runtime.run.status import EventKind, Phase
 from tests.local.test_reclaims import on_notice_only
-from tests.paced import Script, Undisturbed, sizes_of, until
+from tests.paced import Script, Undisturbed, has_ended, sizes_of, until
 from tests.slurm.conftest import Start
 from tests.slurm_run import SlurmRun
 
@@ -47,9 +47,10 @@ def test_another_size_is_another_number_of_jobs_and_the_same_training(start: Sta
 def test_a_preempted_job_loses_no_step_and_comes_back(start: Start, undisturbed: Undisturbed, _time: int) -> None:
     run = start(SLOW, (1, 2, 2), recovery=RecoverySpec(backoff=0.1))
     run.at(20)
-    taken = run.worker(1).name
+    taken, pid = run.worker(1).name, run.rank_pid(1)
     other = run.take_node_of(1)
     run.until_status(lambda _: run.events(EventKind.NOTICE), "the notice")
+    assert not has_ended(pid), "Slurm's SIGTERM, which its rank got, too, has ended it"
     run.go(20)
     run.worlds(2, 1)
     run.commands.cancel([other])

@@ -22,6 +22,7 @@ from elastic_runtime.clock import utc_now
 from elastic_runtime.protocol.rank_link import Handover, RankLink
 from elastic_runtime.protocol.rank_sockets import RANK_FD, RANK_SOCKET, short_path
 from elastic_runtime.protocol.wire import RankExited, RankSaid, RankState, Ready
+from elastic_runtime.run.jobs import NOTICE_TO_ALL
 from elastic_runtime.script.stacks import SIGNAL as STACK_SIGNAL
 from elastic_runtime.world import WORLD
 from tests.unit.runtime.worker_bench import SOON, Worker, code, with_worker
@@ -134,6 +135,37 @@ class TestStop:
             assert {worker.code(name) for name in names} == {-signal.SIGTERM}
 
         with_worker(False, test)
+
+    @pytest.mark.parametrize("warm", [True, False])
+    def test_where_all_processes_get_the_notice_a_rank_trains_on_and_ends_when_told(
+        self, monkeypatch: pytest.MonkeyPatch, warm: bool
+    ) -> None:
+        monkeypatch.setenv(NOTICE_TO_ALL, "1")
+        told = "import signal, time; signal.raise_signal(signal.SIGTERM); print('ready', flush=True); time.sleep(600)"
+
+        async def test(worker: Worker) -> None:
+            pid = await worker.start("a", code(told))
+            os.kill(pid, signal.SIGTERM)
+            await worker.ranks.stop_rank("a", grace=SOON)
+            await worker.until(lambda: worker.code("a") == -signal.SIGTERM)
+
+        with_worker(warm, test)
+
+    def test_and_processes_that_a_rank_has_forked_end_by_sigterm_as_multiprocessing_wants(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv(NOTICE_TO_ALL, "1")
+        pool = (
+            "import multiprocessing\n"
+            "pool = multiprocessing.get_context('fork').Pool(2)\n"
+            "assert pool.map(abs, [-1, 2]) == [1, 2]\n"
+            "pool.terminate(); pool.join()"
+        )
+
+        async def test(worker: Worker) -> None:
+            assert await worker.run("a", code(pool)) == 0
+
+        with_worker(True, test)
 
     def test_closing_ends_everything(self) -> None:
         async def run() -> None:

@@ -73,6 +73,7 @@ def test_setup_and_prefix_come_before_the_program() -> None:
     assert script(spec, ["python", "-m", "x"]).splitlines() == [
         "#!/bin/bash -l",
         "module load cuda",
+        "export ELASTIC_RUNTIME_NOTICE_TO_ALL=1",
         "exec srun --nodes=1 --ntasks=1 --export=ALL apptainer exec 'a b.sif' python -m x",
     ]
 

@@ -54,6 +54,7 @@ from elastic_runtime.protocol.wire import (
     RankState,
     Ready,
 )
+from elastic_runtime.run.jobs import NOTICE_TO_ALL
 from elastic_runtime.script.stacks import SIGNAL as STACK_SIGNAL
 
 # Lines of a rank's output, with those of a progress bar among them, which never ends its line but rewrites it. Pure.
@@ -235,6 +236,7 @@ class Ranks:
         self._send, self._drained = send, drained
         self._limited_log = RateLimitedLog(log)
         self._environment = dict(environment)
+        self._ends_by = signal.SIGHUP if NOTICE_TO_ALL in environment else signal.SIGTERM
         self._preload = preload
         self._scratch, self._outputs, self._oom_kills = scratch, Path(), oom_kills
         self._hostfile = Path(hostfile) if hostfile else None
@@ -339,6 +341,8 @@ class Ranks:
     async def stop_rank(self, rank_id: str, grace: float, interrupt: int = 0, *, stacks: bool = False) -> None:
         """SIGTERM, or what ``interrupt`` says to its own process alone, and after ``grace`` seconds SIGKILL.
 
+        In place of SIGTERM, SIGHUP for those that ignore it (:data:`NOTICE_TO_ALL`).
+
         A process that is stopped (SIGSTOP) handles no other signal, and has no grace.
         """
         rank = self._ranks.get(rank_id)
@@ -349,7 +353,7 @@ class Ranks:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(STACKS_TIME):
                     await rank.ended.wait()
-        self.signal(rank_id, interrupt or signal.SIGTERM, alone=bool(interrupt))
+        self.signal(rank_id, interrupt or self._ends_by, alone=bool(interrupt))
         if rank:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(grace):
@@ -414,6 +418,8 @@ class Ranks:
         await self._drain(rank, 0.0 if code < 0 else LEFTOVER_GRACE)
         await rank.links.close()
         del self._ranks[rank.rank_id]
+        if code == -self._ends_by:
+            code = -signal.SIGTERM  # As the launcher knows it.
         self._send(RankExited(rank.rank_id, code, round(time.monotonic() - ended, 3), starved))
         if not self._ranks:
             self._idle.set()

@@ -54,6 +54,7 @@ from elastic_runtime.errors import InvalidSettings
 from elastic_runtime.printable import printable
 from elastic_runtime.protocol.rank_link import SCRIPTS
 from elastic_runtime.protocol.rank_sockets import RANK_FD, RANK_FD_INODE
+from elastic_runtime.run.jobs import NOTICE_TO_ALL
 from elastic_runtime.script.breakpoints import refuse_breakpoints
 from elastic_runtime.script.stacks import dump_on_signal
 from elastic_runtime.world import WORLD, current_world
@@ -458,10 +459,19 @@ def _ended_child() -> tuple[int, int] | None:
     return (pid, status) if pid else None
 
 
+def _end_by_sigterm() -> None:
+    """In children of a rank: multiprocessing ends its workers so."""
+    if signal.getsignal(signal.SIGTERM) is signal.SIG_IGN:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
 def become(rank: _Rank) -> NoReturn:
     """Turn this forked child into what was asked for, and end with its exit status."""
-    for number in (signal.SIGCHLD, signal.SIGTERM):
-        signal.signal(number, signal.SIG_DFL)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    if NOTICE_TO_ALL in os.environ:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        os.register_at_fork(after_in_child=_end_by_sigterm)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
     stdout, stderr, link = rank.descriptors

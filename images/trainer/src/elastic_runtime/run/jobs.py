@@ -10,6 +10,8 @@ LAUNCHER = "launcher"
 """Part of a run that is no worker."""
 OUTPUTS = "jobs"
 """Folder of what jobs of workers write, in the run's folder."""
+NOTICE_TO_ALL = "ELASTIC_RUNTIME_NOTICE_TO_ALL"
+"""Variable of workers whose system sends SIGTERM to ranks, too. They ignore it, and end by SIGHUP of their agent."""
 
 
 class JobState(StrEnum):

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from elastic_runtime.errors import InvalidDocument
 from elastic_runtime.printable import printable
-from elastic_runtime.run.jobs import LAUNCHER, Job, JobState
+from elastic_runtime.run.jobs import LAUNCHER, NOTICE_TO_ALL, Job, JobState
 from elastic_runtime.run.spec import RunSpec
 
 FORMAT = "%i|%T|%e|%N|%r|%k"
@@ -94,10 +94,11 @@ def job_of(fields: Sequence[str]) -> Job | None:
 def script(spec: SlurmSpec, command: Sequence[str]) -> str:
     """Return a batch script that runs a program as the job's one step.
 
-    In a step, since that is what Slurm sends SIGTERM when it preempts a job.
+    In a step, since that is what Slurm sends SIGTERM when it preempts a job: all of its processes get it.
     """
     words = shlex.join((*spec.prefix, *command))
-    lines = ("#!/bin/bash -l", *spec.setup, f"exec srun --nodes=1 --ntasks=1 --export=ALL {words}")
+    told = f"export {NOTICE_TO_ALL}=1"
+    lines = ("#!/bin/bash -l", *spec.setup, told, f"exec srun --nodes=1 --ntasks=1 --export=ALL {words}")
     return "\n".join(lines) + "\n"
 
 
