@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
+from dataclasses import replace
 from typing import Any
+from uuid import uuid4
 
 from elastic_runtime.documents import to_json
 from elastic_runtime.run.jobs import LAUNCHER, Job, JobState
@@ -26,6 +28,8 @@ class SlurmRun(ScriptedRun):
     """Of a node, for each worker."""
 
     def start(self) -> SlurmRun:
+        # Of its own: in one Slurm, another run's jobs would be taken for this one's.
+        self.spec = replace(self.spec, uid=uuid4().hex)
         self.folder.create(self.spec, owner="test")
         self.slurm = SlurmSpec(
             sys.executable,
@@ -44,7 +48,8 @@ class SlurmRun(ScriptedRun):
 
     def jobs(self) -> dict[str, Job]:
         """Those that are not over, by part of the run; of a worker that left, its part is another's."""
-        return {job.part: job for job in self.commands.jobs(self.spec.name) if job.state is not JobState.OVER}
+        own = (job for job in self.commands.jobs(self.spec.name) if job.run == self.spec.uid)
+        return {job.part: job for job in own if job.state is not JobState.OVER}
 
     def is_over(self) -> bool:
         return LAUNCHER not in self.jobs()
