@@ -68,6 +68,7 @@ def lab() -> Iterator[dict[str, object]]:
         environment = {
             **{name: value for name, value in os.environ.items() if not name.startswith(("SPARK", "PYSPARK"))},
             "SPARK_HOME": home,
+            "LAB_OF_SPARK": str(folder),  # which executors and agents inherit, as nothing else that tells ours
             "SPARK_LOCAL_IP": "127.0.0.1",
             "SPARK_MASTER_OPTS": options,
             "SPARK_WORKER_OPTS": options,

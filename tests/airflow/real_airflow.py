@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -62,21 +63,30 @@ def trainings_of(home: Path) -> Trainings:
 
 
 def _of_jobs(trainings: Trainings) -> Iterator[psutil.Process]:
-    """Processes of jobs of our own Slurm or Ray."""
-    if not isinstance(trainings, SlurmTrainings | RayTrainings):
-        return
-    lab = "SLURM_CONF" if isinstance(trainings, SlurmTrainings) else "RAY_LAB"
+    """Processes of jobs of our own Slurm, Ray or Spark."""
+    match trainings:
+        case SlurmTrainings():
+            lab, ours = "SLURM_CONF", os.environ["SLURM_CONF"]
+        case RayTrainings():
+            lab, ours = "RAY_LAB", os.environ["RAY_LAB"]
+        case SparkTrainings():
+            lab, ours = "LAB_OF_SPARK", json.loads(os.environ["SPARK_LAB"])["settings"]
+        case _:
+            return
     for process in psutil.process_iter():
         with suppress(psutil.Error):
             environment = process.environ()
-            if environment.get(lab) == os.environ[lab] and _is_of_a_job(process, environment):
+            if environment.get(lab) == ours and _is_of_a_run(process, environment):
                 yield process
 
 
-def _is_of_a_job(process: psutil.Process, environment: Mapping[str, str]) -> bool:
-    """Whether a process below our Slurm or Ray is one of a run: Ray's own have the same variables as its jobs."""
-    ours = "ELASTIC_RUNTIME_WORKER" in environment or any("elastic_runtime" in word for word in process.cmdline())
-    return "SLURM_JOB_ID" in environment or ours
+def _is_of_a_run(process: psutil.Process, environment: Mapping[str, str]) -> bool:
+    """Whether a process of one of them is a job's: Ray's and Spark's own have the same variables as their jobs."""
+    if "SLURM_JOB_ID" in environment:
+        return True
+    if "LAB_OF_SPARK" in environment:
+        return "SPARK_HOME" not in environment
+    return "ELASTIC_RUNTIME_WORKER" in environment or any("elastic_runtime" in word for word in process.cmdline())
 
 
 def _is_airflow(process: psutil.Process) -> bool:
