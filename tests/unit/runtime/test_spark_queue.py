@@ -18,7 +18,7 @@ from elastic_runtime.launcher.jobs.workers import JobWorkers
 from elastic_runtime.launcher.spark.queue import SparkQueue
 from elastic_runtime.run.rundir import RunDir
 from elastic_runtime.run.spec import RecoverySpec, RunSpec, WorkersSpec
-from elastic_runtime.spark.jobs import SparkSpec, configuration, why_failed
+from elastic_runtime.spark.jobs import QUICK, SparkSpec, configuration, why_failed
 from tests.unit.runtime.agent_bench import SOON
 
 RUN = RunSpec("run", "uid", ("true",), WorkersSpec(1, 2, 3), recovery=RecoverySpec(backoff=0.01))
@@ -41,6 +41,8 @@ def say():
 
 orders = open("orders", "a", buffering=1)
 orders.write(sys.stdin.readline())
+while os.path.exists("slow"):
+    time.sleep(0.005)
 if os.path.exists("fail"):
     sys.exit(open("fail").read())
 tell(ready="app-1")
@@ -184,15 +186,55 @@ def test_a_driver_that_ends_takes_its_workers_and_says_why(tmp_path: Path) -> No
         async with played(tmp_path) as bench:
             (bench.folder.path / "fail").write_text("JAVA_HOME is not set")
             bench.workers.reconcile(1)
-            await until(bench.workers.refusal)
+            await until(lambda: (told := bench.workers.refusal()) and told.hopeless)
             told = bench.workers.refusal()
             assert told is not None
-            assert told.hopeless
             assert "the driver of Spark ended with 1: there is no Java" in told.words
             (bench.folder.path / "fail").unlink()
             bench.now = 100.0
             await wanted(bench, 1)
-            assert bench.workers.refusal() is None
+            await until(lambda: bench.workers.refusal() is None)
+
+    asyncio.run(run())
+
+
+def test_tasks_are_there_while_a_driver_starts_and_outlast_one_that_does_not(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with played(tmp_path) as bench:
+            (bench.folder.path / "slow").touch()
+            bench.workers.reconcile(2)
+            await until(bench.workers.refusal)
+            told = bench.workers.refusal()
+            assert told is not None
+            assert "worker-0 is job 1. its application is starting" in told.words
+            assert not told.hopeless
+            bench.now = module.PATIENCE + 1.0
+            events: list[str] = []
+            await until(lambda: events.extend(bench.workers.warnings()) or events)
+            assert "its application is starting" in events[0]
+            (bench.folder.path / "fail").write_text("All masters are unresponsive")
+            (bench.folder.path / "slow").unlink()
+            await until(lambda: "the master does not answer" in (bench.workers.refusal() or told).words)
+            (bench.folder.path / "fail").unlink()
+            bench.now = 200.0
+            await until(lambda: len(bench.told("start")) == 2)
+            assert bench.told("start") == ["worker-0", "worker-1"], "no worker was counted twice"
+            await until(lambda: bench.workers.refusal() is None)
+
+    asyncio.run(run())
+
+
+def test_one_that_is_not_wanted_any_more_before_there_is_a_driver_is_not_started(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with played(tmp_path) as bench:
+            (bench.folder.path / "slow").touch()
+            bench.workers.reconcile(2)
+            await until(lambda: bench.workers.expects("worker-1"))
+            bench.workers.reconcile(1)
+            await until(lambda: not bench.workers.expects("worker-1"))
+            (bench.folder.path / "slow").unlink()
+            await until(lambda: bench.told("start"))
+            assert bench.told("start") == ["worker-0"]
 
     asyncio.run(run())
 
@@ -201,8 +243,12 @@ def test_a_task_that_waits_is_told_once(tmp_path: Path) -> None:
     async def run() -> None:
         async with played(tmp_path) as bench:
             (bench.folder.path / "full").touch()
+            bench.now = 100.0
             await wanted(bench, 1)
-            bench.now = module.PATIENCE + 1.0
+            await until(bench.workers.refusal)
+            bench.now += module.PATIENCE - 1.0
+            assert bench.workers.warnings() == (), "an executor takes a moment"
+            bench.now += 2.0
             told: list[str] = []
             await until(lambda: told.extend(bench.workers.warnings()) or told)
             assert "its cluster has no free executor with 1 CPUs" in told[0]
@@ -214,15 +260,12 @@ def test_a_task_that_waits_is_told_once(tmp_path: Path) -> None:
 def test_an_interpreter_that_is_missing_is_told(tmp_path: Path) -> None:
     async def run() -> None:
         async with played(tmp_path) as bench:
+            (tmp_path / "driver").rename(tmp_path / "elsewhere")
+            bench.workers.reconcile(1)
+            await until(lambda: (told := bench.workers.refusal()) and "Check pyspark" in told.words)
+            (tmp_path / "elsewhere").rename(tmp_path / "driver")
+            bench.now = 100.0
             await wanted(bench, 1)
-        (tmp_path / "driver").unlink()
-        bench.workers.open("10.0.0.1:7777")
-        bench.workers.reconcile(2)
-        await until(bench.workers.refusal)
-        told = bench.workers.refusal()
-        assert told is not None
-        assert "Check pyspark" in told.words
-        await bench.workers.end_workers()
 
     asyncio.run(run())
 
@@ -250,3 +293,5 @@ def test_settings_of_an_application() -> None:
     assert found["spark.task.resource.gpu.amount"] == "2"
     assert found["spark.driver.host"] == "10.0.0.5"
     assert found["spark.task.maxFailures"] == "1"
+    # Twice as many seconds of a processor go into a driver that compiles its code twice.
+    assert found["spark.driver.defaultJavaOptions"] == found["spark.executor.defaultJavaOptions"] == QUICK

@@ -24,9 +24,9 @@ from typing_extensions import override
 
 from elastic_runtime.clock import utc_now
 from elastic_runtime.documents import parse_json
-from elastic_runtime.errors import ClusterUnavailable, InvalidDocument, InvalidSettings
+from elastic_runtime.errors import InvalidDocument
 from elastic_runtime.launcher.decision.backoff import backoff_policy
-from elastic_runtime.launcher.jobs.workers import JobQueue
+from elastic_runtime.launcher.jobs.workers import PATIENCE, JobQueue
 from elastic_runtime.printable import printable
 from elastic_runtime.retry import Retry
 from elastic_runtime.run.jobs import OUTPUTS, Job, JobState
@@ -36,8 +36,8 @@ from elastic_runtime.run.spec import RunSpec
 from elastic_runtime.spark import driver
 from elastic_runtime.spark.jobs import SparkSpec, configuration, why_failed
 
-READY_TIMEOUT = 10.0
-"""Seconds that a submission waits for the driver. It may take longer: the next one waits again."""
+STARTING = "its application is starting in Spark"
+"""Why a task waits until there is a driver, and for the first :data:`PATIENCE` of that."""
 END_TIMEOUT = 30.0
 """Seconds that the driver has to end with its application, before it is killed."""
 _LINE = 1 << 16
@@ -70,22 +70,25 @@ class SparkQueue(JobQueue):
     ) -> None:
         self._folder, self._spec, self._spark, self._host, self._clock = folder, spec, spark, host, clock
         self.python, self.grace = spark.python, spark.grace
-        self._changed = threading.Condition()
+        self._lock = threading.Lock()
         self._driver: subprocess.Popen[bytes] | None = None
         self._listening: threading.Thread | None = None
-        self._is_ready = False
+        self._is_ready, self._ready = False, -math.inf
+        """Whether a driver takes orders, and since when."""
         self._retry, self._due = Retry(backoff_policy(spec.recovery)), 0.0
-        self._failure = ""
-        """Why there is no driver."""
-        self._hopeless = ""
-        """What waiting cannot help, of the driver or of a task."""
+        self._why, self._hopeless = "", False
+        """What tasks wait for, besides an executor, and whether waiting cannot help."""
         self._jobs: dict[str, Job] = {}
+        self._orders: dict[str, dict[str, object]] = {}
+        """By worker whose task has not begun. If a driver ends before it has read them, the next one gets them."""
         self._count = 0
 
     @override
     def jobs(self) -> list[Job]:
-        with self._changed:
-            found = list(self._jobs.values())
+        with self._lock:
+            self._have_driver()
+            why = self._why_pending()
+            found = [replace(job, reason=why) if job.state is JobState.PENDING else job for job in self._jobs.values()]
             self._jobs = {job.id: job for job in found if job.state is not JobState.OVER}
         for job in found:
             if job.state is JobState.OVER:
@@ -95,21 +98,27 @@ class SparkQueue(JobQueue):
 
     @override
     def submit(self, worker: str, command: Sequence[str], output: Path) -> str:
-        with self._changed:
-            self._have_driver()
+        with self._lock:
             self._count += 1
-            job = Job(str(self._count), self._spec.uid, worker, JobState.PENDING, "PENDING", "")
-            self._tell(start=worker, command=list(command), output=str(output))
-            self._jobs[job.id] = job
-            return job.id
+            number = str(self._count)
+            self._jobs[number] = Job(number, self._spec.uid, worker, JobState.PENDING, "PENDING", self._why)
+            self._orders[worker] = {"start": worker, "command": list(command), "output": str(output)}
+            if self._is_ready:
+                self._tell(**self._orders[worker])
+            self._have_driver()
+            return number
 
     @override
     def cancel(self, ids: Iterable[str], *, in_order: bool = False) -> None:
-        with self._changed:
+        with self._lock:
             workers = [self._jobs[number].part for number in list(ids) if number in self._jobs]
             if not in_order:
                 for worker in workers:
-                    self._tell(end=worker)
+                    self._orders.pop(worker, None)
+                    if self._is_ready:
+                        self._tell(end=worker)
+                    else:
+                        self._change(worker, JobState.OVER, "CANCELLED")
                 return
         for worker in workers:
             if not self._notice(worker).exists():
@@ -118,6 +127,9 @@ class SparkQueue(JobQueue):
 
     @override
     def why_pending(self, reason: str) -> tuple[str, bool]:
+        with self._lock:
+            if why := self._why_pending():
+                return f"{why}.", self._hopeless
         gpus = f", {self._spark.gpus} GPUs" if self._spark.gpus else ""
         return (
             f"Spark has not started it yet: its cluster has no free executor with {self._spark.cpus} CPUs{gpus} and "
@@ -127,8 +139,9 @@ class SparkQueue(JobQueue):
     @override
     def close(self) -> None:
         """End the driver, and the application with it. Blocks for :data:`END_TIMEOUT` and a moment at most."""
-        with self._changed:
+        with self._lock:
             process, self._driver = self._driver, None
+            self._orders.clear()
             listening = self._listening
         if process is not None and process.stdin is not None:
             with suppress(OSError):
@@ -136,25 +149,15 @@ class SparkQueue(JobQueue):
         if listening is not None:
             listening.join(END_TIMEOUT + 1.0)
 
-    # With self._changed held
+    # With self._lock held
+
+    def _why_pending(self) -> str:
+        return self._why or (STARTING if self._clock() < self._ready + PATIENCE else "")
 
     def _have_driver(self) -> None:
-        """Raise ClusterUnavailable if there is none, or not yet; InvalidSettings where waiting cannot help."""
-        if self._clock() < self._due and self._hopeless:
-            raise InvalidSettings("spark", self._hopeless, "Correct it")
-        self._hopeless = ""
-        if self._driver is None:
-            if self._clock() < self._due:
-                raise ClusterUnavailable(self._failure)
-            self._start_driver()
-        known = self._driver
-        self._changed.wait_for(lambda: self._is_ready or self._driver is not known, READY_TIMEOUT)
-        if self._hopeless:
-            raise InvalidSettings("spark", self._hopeless, "Correct it")
-        if not self._is_ready:
-            raise ClusterUnavailable(self._failure or "the driver of Spark is starting")
-
-    def _start_driver(self) -> None:
+        """Start one if tasks wait for it."""
+        if self._driver is not None or not self._orders or self._clock() < self._due:
+            return
         output = self._folder.path / OUTPUTS / "driver.log"
         try:
             with output.open("ab") as errors:
@@ -169,9 +172,9 @@ class SparkQueue(JobQueue):
         except OSError as error:
             self._due = self._clock() + self._retry.failed()
             said = f"{type(error).__name__}: {printable(error)}"
-            self._failure = f"the driver of Spark cannot be started: {said}. Check pyspark, {self._spark.pyspark}"
-            raise ClusterUnavailable(self._failure) from error
-        self._failure = ""
+            self._why = f"the driver of Spark cannot be started: {said}. Check pyspark, {self._spark.pyspark}"
+            return
+        self._why = self._why or STARTING
         self._listening = threading.Thread(target=self._listen, args=(process, output), name="spark", daemon=True)
         self._listening.start()
         workers = self._spec.workers
@@ -185,6 +188,7 @@ class SparkQueue(JobQueue):
                 self._driver.stdin.flush()
 
     def _change(self, worker: str, state: JobState, word: str, reason: str = "") -> None:
+        self._orders.pop(worker, None)
         for number, job in self._jobs.items():
             if job.part == worker and job.state is not JobState.OVER:
                 self._jobs[number] = replace(job, state=state, word=word, reason=reason)
@@ -211,16 +215,19 @@ class SparkQueue(JobQueue):
             event = parse_json(line)
             if not isinstance(event, dict):
                 raise InvalidDocument(f"{printable(event, 100)} is not an event")
-            with self._changed:
+            with self._lock:
                 self._handle({name: str(value) for name, value in event.items()})
-                self._changed.notify_all()
 
     def _handle(self, event: dict[str, str]) -> None:
         if application := event.get("ready"):
             log.info("Spark application %s is there", printable(application, 100))
-            self._is_ready = True
+            self._is_ready, self._ready = True, self._clock()
+            self._why, self._hopeless = "", False
             self._retry.succeeded()
+            for order in self._orders.values():  # Not before: a pipe that nobody reads would be full one day.
+                self._tell(**order)
         elif worker := event.get("began"):
+            self._why, self._hopeless = "", False
             self._change(worker, JobState.RUNNING, "RUNNING")
         elif worker := event.get("decommissioned"):
             end = utc_now() + timedelta(seconds=self.grace)
@@ -236,7 +243,7 @@ class SparkQueue(JobQueue):
         remedy, hopeless = why_failed(f"{error} {last}")
         reason = f"{printable(error, 300)}{f': {remedy}' if remedy else ''}"
         if hopeless:
-            self._hopeless, self._due = reason, self._clock() + self._retry.failed()
+            self._why, self._hopeless = reason, True
         self._change(worker, JobState.OVER, "FAILED", reason)
 
     def _driver_ended(self, process: subprocess.Popen[bytes], what: str, output: Path) -> None:
@@ -246,17 +253,15 @@ class SparkQueue(JobQueue):
             tail = output.read_bytes()[-(1 << 16) :].decode(errors="replace")
         remedy, hopeless = why_failed(tail)
         said = f": {remedy}" if remedy else f" ({printable(last_line(output), 300)})"
-        with self._changed:
-            self._is_ready = False
+        with self._lock:
+            left, self._is_ready = {} if self._is_ready else self._orders, False
             for job in list(self._jobs.values()):
-                self._change(job.part, JobState.OVER, "FAILED", what)
+                if job.part not in left:
+                    self._change(job.part, JobState.OVER, "FAILED", what)
             if self._driver is process:  # Else it was asked to.
                 self._driver = None
-                self._failure = f"{what}{said}. Its log is {output}"
-                self._hopeless = self._failure if hopeless else ""
+                self._why, self._hopeless = f"{what}{said}. Its log is {output}", hopeless
                 self._due = self._clock() + self._retry.failed()
-                log.warning("%s", self._failure)
-            self._changed.notify_all()
 
     def _notice(self, worker: str) -> Path:
         return self._folder.notices / f"{worker}.json"
