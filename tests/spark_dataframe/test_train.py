@@ -16,10 +16,11 @@ from elastic_training.exceptions import TrainingFailed
 from elastic_training.settings import Spark, Workers
 from elastic_training.spark import train
 from tests.contract.cluster_kinds import trainer_python
+from tests.s3_server import CREDENTIALS, new_bucket, s3_client, s3_server
 
 SCRIPT = Path(__file__).with_name("adds_up.py")
 ROWS, PARTITIONS = 1000, 9
-pytestmark = pytest.mark.timeout(400)
+pytestmark = pytest.mark.timeout(900)
 
 
 @pytest.fixture(scope="module")
@@ -42,6 +43,22 @@ def frame(lab: dict[str, Any]) -> Iterator[Any]:
     session = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").getOrCreate()
     yield session.range(ROWS, numPartitions=PARTITIONS).withColumnRenamed("id", "number")
     session.stop()
+
+
+@pytest.fixture(scope="module")
+def arrow(frame: Any) -> None:
+    """What pyarrow's S3 starts once in a process, and Spark once in a session that runs Python, and they keep."""
+    from pyarrow.fs import S3FileSystem
+
+    S3FileSystem(anonymous=True, region=CREDENTIALS["AWS_REGION"])
+    frame.mapInArrow(lambda batches: batches, frame.schema).write.format("noop").mode("overwrite").save()
+
+
+@pytest.fixture
+def with_torch(lab: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """This interpreter imports the trainer's torch, too, as a program that goes on with the model does."""
+    [site] = Path(trainer_python()).parents[1].glob("lib/python*/site-packages")
+    monkeypatch.setattr(sys, "path", [*sys.path, str(site)])
 
 
 @pytest.fixture
@@ -67,6 +84,46 @@ def test_each_row_is_trained_on_once(frame: Any, arguments: dict[str, Any], tmp_
     assert trained.checkpoint.startswith(arguments["checkpoint_uri"])
     assert trained.world_sizes
     assert list((tmp_path / "data").iterdir()) == [], "the files are of no use any more"
+
+
+def test_the_model_comes_back(frame: Any, arguments: dict[str, Any], with_torch: None) -> None:
+    trained = train(frame, ["python", str(SCRIPT)], **arguments)
+
+    state = trained.state()
+    assert state["total"] == sum(range(ROWS))
+    assert {name: tuple(value.shape) for name, value in state["model"].items()} == {"weight": (1, 1), "bias": (1,)}
+
+
+def test_files_and_checkpoints_are_in_an_s3(
+    frame: Any,
+    arguments: dict[str, Any],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    with_torch: None,
+    arrow: None,
+) -> None:
+    with s3_server() as url:
+        bucket = new_bucket(url)
+        login = (CREDENTIALS["AWS_ACCESS_KEY_ID"], CREDENTIALS["AWS_SECRET_ACCESS_KEY"])
+        extra = {"endpoint_url": url, "region_name": CREDENTIALS["AWS_REGION"]}
+        connection = {"conn_type": "aws", "login": login[0], "password": login[1], "extra": extra}
+        monkeypatch.setenv("AIRFLOW_CONN_STORE", json.dumps(connection))
+        place = {"data": f"s3://{bucket}/frames", "checkpoint_uri": f"s3://{bucket}/checkpoints"}
+
+        trained = train(
+            frame.where("number % 7 < 5").repartition(5),
+            ["python", str(SCRIPT)],
+            **{**arguments, **place},
+            checkpoint_conn_id="store",
+        )
+
+        assert trained.metrics["total"] == sum(each for each in range(ROWS) if each % 7 < 5)
+        assert trained.state()["total"] == trained.metrics["total"]
+        assert "tests" not in repr(trained).replace(bucket, ""), "the secret is in no log"
+        left = s3_client(url).list_objects_v2(Bucket=bucket, Prefix="frames/")
+        assert [each["Key"] for each in left.get("Contents", ()) if each["Size"]] == []
+        s3_client(url).close()
+    assert not (tmp_path / "data").exists()
 
 
 def test_a_script_that_fails_is_an_error_and_leaves_no_files(

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-import shutil
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -15,16 +15,19 @@ from uuid import uuid4
 from elastic_runtime.errors import ElasticError, InvalidSettings
 from elastic_runtime.run.spec import CheckpointSpec, RunSpec, Timing
 from elastic_runtime.run.status import Phase, Status
-from elastic_runtime.spark.data import VARIABLE, parts_in
+from elastic_runtime.spark.data import VARIABLE
+from elastic_runtime.spark.jobs import SparkSpec
 from elastic_training.clusters.cluster import Cluster
-from elastic_training.clusters.location import SparkName
-from elastic_training.clusters.registry import cluster_called, local_settings, own_name
+from elastic_training.clusters.location import LOCAL, Location, SparkName
+from elastic_training.clusters.registry import cluster_called, local_settings, location
 from elastic_training.clusters.types import RunRef
 from elastic_training.concurrency.bridge import run
 from elastic_training.exceptions import failure_of
 from elastic_training.settings.spark import Spark, spark_of
+from elastic_training.settings.store_credentials import store_credentials
 from elastic_training.settings.values import settings_of
 from elastic_training.settings.workers import Workers
+from elastic_training.spark_files import Files
 
 LOOK = 1.0
 """Seconds between two looks at the run."""
@@ -47,6 +50,30 @@ class Trained:
     """Of each generation."""
     status: Status
     """The final status, with all the rest."""
+    credentials: Mapping[str, str] | None = field(default=None, repr=False)
+    """With which the checkpoint is read; None: those of this process."""
+
+    def state(self) -> dict[str, Any]:
+        """Return what the script's state held at the newest checkpoint, by name. Needs torch in this program.
+
+        ::
+
+            model.load_state_dict(trained.state()["model"])
+
+        Raises:
+            InvalidSettings: the run has no checkpoint, or there is no torch here.
+            StoreUnavailable: the store does not answer.
+        """
+        if self.checkpoint is None:
+            remedy = "Set checkpoint_uri, and keep the model in a DurableState"
+            raise InvalidSettings("checkpoint_uri", "the run has left no checkpoint", remedy)
+        try:
+            durable = import_module("elastic_runtime.torch.durable")  # Which imports torch.
+        except ImportError as error:
+            remedy = f"Install torch, or read it elsewhere: {self.checkpoint}"
+            raise InvalidSettings("state", f"no checkpoint can be read here: {error}", remedy) from error
+        found: dict[str, Any] = durable.load_checkpoint(self.checkpoint, self.credentials)
+        return found
 
 
 def train(
@@ -58,13 +85,14 @@ def train(
     workers: Workers | Mapping[str, Any] | None = None,
     spark: Spark | Mapping[str, Any] | None = None,
     checkpoint_uri: str | None = None,
+    checkpoint_conn_id: str | None = None,
     environment: Mapping[str, str] | None = None,
     engine: str = "torch",
     name: str = "dataframe",
 ) -> Trained:
     """Train on a DataFrame, and return the model and its metrics. Blocks until the training is over.
 
-    Each partition becomes a Parquet file, which is removed afterwards. The script has their paths from
+    Each partition becomes a Parquet file, which is removed afterwards. The script has their names from
     :func:`elastic_runtime.spark.data.parts`, and divides them with ``Shards``. If an exception interrupts this, the run
     ends. If the program is killed, the run goes on to its end.
 
@@ -72,55 +100,72 @@ def train(
         df: the DataFrame. It is computed once. Give it several partitions for each worker.
         command: of a rank, at a path that the nodes have.
         cluster: where the workers run: ``spark://HOST:PORT/FOLDER``, ``local``, or a connection that leads there.
-        data: folder for the files, on a file system that Spark's nodes, the workers and this program see at one path.
+        data: where the files are. A folder that Spark's nodes, the workers and this program see at one path, or
+            ``s3://bucket/prefix``, for which Spark's Python, ranks and this program need ``pyarrow``.
         workers: minimum, start and maximum; by default one.
         spark: how workers are had.
         checkpoint_uri: prefix of checkpoints; a folder of the run is made below.
+        checkpoint_conn_id: Airflow connection with credentials for the store of ``data`` if that is ``s3://``, else for
+            that of ``checkpoint_uri``. Ranks and Spark's tasks get them. None: each uses what it finds by itself.
         environment: further variables of ranks.
         engine: ``torch`` or ``horovod``.
         name: of the run.
 
     Raises:
-        InvalidSettings: an argument cannot be, or the DataFrame has no partitions.
+        InvalidSettings: an argument cannot be, or the DataFrame has no rows.
+        StoreUnavailable: the store of ``data`` does not answer.
         ClusterUnavailable: the run cannot be created now.
         TrainingFailed: it has failed.
     """
     if not _NAME.fullmatch(name):
         raise InvalidSettings("name", f"{name[:100]!r} is not a name", "Write lower case letters, digits and hyphens")
     settings = settings_of(Workers, "workers", workers or Workers(), "Workers(min=1, max=4)")
-    place, made = own_name(cluster), spark_of(spark) or Spark()
-    uid = uuid4().hex
-    checkpoint = None
-    if checkpoint_uri:
-        checkpoint = CheckpointSpec(f"{checkpoint_uri.rstrip('/')}/{name}-{uid[:8]}", fence=int(time.time()))
-    folder = Path(data).absolute() / f"{name}-{uid[:8]}"
+    said, uid = location(cluster), uuid4().hex
+    if said and checkpoint_uri is None:  # The credentials are the connection's, too: they are for that store.
+        checkpoint_uri = said.checkpoint_uri
+        checkpoint_conn_id = checkpoint_conn_id or said.checkpoint_conn_id
+    own = f"{name}-{uid[:8]}"
+    files = Files.below(data, own)
+    credentials: Mapping[str, str] | None = None
+    if checkpoint_conn_id is not None:
+        credentials = store_credentials(files.uri if files.in_s3 else checkpoint_uri, checkpoint_conn_id).variables
     spec = RunSpec(
-        name=f"{name}-{uid[:8]}",
+        name=own,
         uid=uid,
         command=tuple(command),
         workers=settings.spec(),
-        checkpoint=checkpoint,
-        environment={**(environment or {}), VARIABLE: str(folder)},
+        checkpoint=_checkpoint(checkpoint_uri, own),
+        environment={**(environment or {}), VARIABLE: files.uri},
         timing=Timing(lease=0.0),  # Nobody renews it.
         engine=engine,
     )
-    where = _cluster(place, made, int(settings.equipped().gpus or 0))
+    gpus = int(settings.equipped().gpus or 0)
+    where = _cluster(said.cluster if said else cluster, said, spark_of(spark) or Spark(), gpus, credentials or {})
     try:
-        df.write.parquet(folder.as_uri())
-        if not parts_in(folder):
-            raise InvalidSettings("data", f"Spark has written no files into {folder}", "Name a folder that all see")
-        return _trained(_to_the_end(where, spec))
+        files.write(df, credentials)
+        return _trained(_to_the_end(where, spec), credentials)
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        files.remove(credentials)
 
 
-def _cluster(place: str, spark: Spark, gpus: int) -> Cluster:
+def _checkpoint(uri: str | None, own: str) -> CheckpointSpec | None:
+    return CheckpointSpec(f"{uri.rstrip('/')}/{own}", fence=int(time.time())) if uri else None
+
+
+def _cluster(place: str, said: Location | None, spark: Spark, gpus: int, credentials: Mapping[str, str]) -> Cluster:
     in_spark = SparkName.parse(place)
-    if in_spark is None and place != "local":
+    if in_spark is None and place != LOCAL:
         problem = f"{place!r} is neither in Spark nor on this machine"
         raise InvalidSettings("cluster", problem, 'Write "spark://HOST:PORT/FOLDER" or "local"')
-    python = local_settings()[1]
-    return cluster_called(place, spark.spec(in_spark.master, python, gpus=gpus) if in_spark else None)
+    jobs: SparkSpec | None = None
+    if in_spark:
+        python, pyspark = (said.python, said.pyspark) if said else (None, None)
+        exported = sorted(credentials)
+        jobs = spark.spec(in_spark.master, python or local_settings()[1], gpus=gpus, pyspark=pyspark, exported=exported)
+    cluster = cluster_called(place, jobs)
+    if credentials:
+        cluster.set_rank_credentials(credentials)
+    return cluster
 
 
 def _to_the_end(cluster: Cluster, spec: RunSpec) -> Status:
@@ -141,7 +186,7 @@ def _to_the_end(cluster: Cluster, spec: RunSpec) -> Status:
     return status
 
 
-def _trained(status: Status) -> Trained:
+def _trained(status: Status, credentials: Mapping[str, str] | None) -> Trained:
     return Trained(
         checkpoint=status.checkpoint.uri if status.checkpoint else None,
         outputs=status.outputs.uri if status.outputs else None,
@@ -149,4 +194,5 @@ def _trained(status: Status) -> Trained:
         returned=status.returned,
         world_sizes=tuple(world.size for world in status.history if world.size),
         status=status,
+        credentials=credentials,
     )

@@ -7,18 +7,23 @@ import os
 import socket
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from elastic_runtime.clock import utc_now
 from elastic_runtime.errors import ClusterUnavailable, InvalidSettings
+from elastic_runtime.run.status import Phase, Status
 from elastic_runtime.spark.jobs import SparkSpec
 from elastic_training.clusters.location import SparkName, read_location
 from elastic_training.clusters.registry import check_cluster, get_cluster, has_pods, own_name
 from elastic_training.clusters.spark import SparkCluster, check_driver
 from elastic_training.operators.elastic_torch import ElasticTorchOperator
 from elastic_training.settings import Pods, Spark, Workers
+from elastic_training.spark import Trained, train
+from elastic_training.spark_files import Files
 
 NAME = "spark://master:7077/shared/runs"
 
@@ -148,3 +153,48 @@ class TestBeforeARun:
         with pytest.raises(InvalidSettings, match="has no pyspark") as caught:
             check_driver(f"spark://127.0.0.1:{port}", sys.executable)
         assert caught.value.field == "spark.pyspark"
+
+
+class TestFromAFrame:
+    @pytest.mark.parametrize(
+        "data", ["hdfs://name/frames", "gs://bucket/frames", "dbfs:/frames", "s3a://bucket", "s3://"]
+    )
+    def test_files_elsewhere_are_refused(self, data: str) -> None:
+        with pytest.raises(InvalidSettings) as caught:
+            train(object(), ["true"], cluster=NAME, data=data)
+        assert caught.value.field == "data"
+        assert "s3://bucket/prefix" in caught.value.remedy
+
+    def test_each_training_has_files_of_its_own(self) -> None:
+        assert Files.below("/shared/data/", "run") == Files.below("file:///shared/data", "run")
+        assert Files.below("/shared/data", "run").uri == "/shared/data/run"
+        assert Files.below("s3://bucket/frames", "run").uri == "s3://bucket/frames/run"
+
+    def test_a_store_without_pyarrow_says_what_is_missing(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setitem(sys.modules, "pyarrow", None)
+        with pytest.raises(InvalidSettings, match="needs pyarrow, which is not installed"):
+            Files.below("s3://bucket/frames", "run").write(object(), None)
+
+    def test_a_connection_says_with_which_interpreters(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        extra = {"place": "spark", "master": "spark://m:1", "folder": "/runs", "python": "/a", "pyspark": "/b"}
+        monkeypatch.setenv("AIRFLOW_CONN_TEAM", json.dumps({"conn_type": "elastic_training", "extra": extra}))
+        seen: list[Any] = []
+
+        def called(*arguments: Any) -> None:
+            seen.extend(arguments)
+            raise ClusterUnavailable("that is enough")
+
+        monkeypatch.setattr("elastic_training.spark.cluster_called", called)
+        with pytest.raises(ClusterUnavailable):
+            train(object(), ["true"], cluster="team", data="/shared")
+        assert seen == ["spark://m:1/runs", SparkSpec(master="spark://m:1", python="/a", pyspark="/b")]
+
+    def test_a_model_needs_a_checkpoint_and_torch(self) -> None:
+        status = Status("run", "uid", Phase.SUCCEEDED, "", utc_now())
+        trained = Trained(None, None, {}, None, (2,), status, {"AWS_SECRET_ACCESS_KEY": "secret"})
+        assert "secret" not in repr(trained)
+        with pytest.raises(InvalidSettings, match="has left no checkpoint"):
+            trained.state()
+        with pytest.raises(InvalidSettings, match="no checkpoint can be read here") as caught:
+            replace(trained, checkpoint="s3://bucket/runs/ckpt").state()
+        assert "s3://bucket/runs/ckpt" in caught.value.remedy

@@ -79,8 +79,12 @@ class StoredCheckpoint:
 
 
 @contextmanager
-def opened_checkpoint(uri: str) -> Iterator[StoredCheckpoint]:
+def opened_checkpoint(uri: str, credentials: Mapping[str, str] | None = None) -> Iterator[StoredCheckpoint]:
     """The checkpoint with this URI, as a status document or a result gives it. No connection is open afterwards.
+
+    Args:
+        uri: of the checkpoint.
+        credentials: variables for its store; None: those of this process.
 
     Raises:
         InvalidSettings: it is not the URI of a checkpoint.
@@ -90,7 +94,7 @@ def opened_checkpoint(uri: str) -> Iterator[StoredCheckpoint]:
     prefix, _, name = uri.rstrip("/").rpartition("/")
     if NAME.fullmatch(name) is None:
         raise InvalidSettings("checkpoint", f"{uri!r} is not the URI of one checkpoint", "Write STORE/ckpt-…")
-    store = open_store(prefix)
+    store = open_store(prefix, credentials)
     try:
         yield _read(store, name)
     finally:

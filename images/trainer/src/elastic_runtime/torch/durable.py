@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import torch
@@ -67,7 +68,7 @@ class DurableState(durable.DurableState):
         return _whole(stored)
 
 
-def load_checkpoint(uri: str) -> dict[str, Any]:
+def load_checkpoint(uri: str, credentials: Mapping[str, str] | None = None) -> dict[str, Any]:
     """Load what a :class:`DurableState` held, to evaluate or export it.
 
     ::
@@ -76,6 +77,7 @@ def load_checkpoint(uri: str) -> dict[str, Any]:
 
     Args:
         uri: of the checkpoint, as a result gives it.
+        credentials: variables in which its store finds endpoint and credentials; None: those of this process.
 
     Returns:
         State dicts (``model``, ``optimizer`` …) and plain attributes (``step`` …) by name, tensors in host memory.
@@ -85,7 +87,7 @@ def load_checkpoint(uri: str) -> dict[str, Any]:
         InvalidDocument: there is none, or it is torn or altered, or TensorFlow's.
         StoreUnavailable: the store does not answer.
     """
-    with opened_checkpoint(uri) as stored:
+    with opened_checkpoint(uri, credentials) as stored:
         return _whole(stored)
 
 
