@@ -179,7 +179,7 @@ test-spark: setup setup-spark ## workers as tasks of a real Spark on this machin
 	tools/spark with -- sh -c '$(call pytest,$(TRAINER),spark,tests/spark) && \
 	    ELASTIC_TRAINING_CONTRACT=spark $(call pytest,$(AIRFLOW),contract-spark,tests/contract) && \
 	    $(call pytest,$(AIRFLOW),dataframe-spark,tests/spark_dataframe) && \
-	    ELASTIC_TRAINING_TEST_PLACE=spark $(call pytest,$(AIRFLOW),airflow-spark,tests/airflow/test_digits_end_to_end.py tests/airflow/test_pausing.py)'
+	    ELASTIC_TRAINING_TEST_PLACE=spark $(call pytest,$(AIRFLOW),airflow-spark,-m "" tests/airflow/test_digits_end_to_end.py tests/airflow/test_pausing.py)'
 
 test-ray: setup setup-ray ## launcher as a job, workers as actors of a real Ray on this machine; ROUNDS: 1, of drained nodes; a quarter of an hour, not a part of `make test`
 	tools/ray with -- sh -c '$(if $(ROUNDS),export ROUNDS=$(ROUNDS);) $(call pytest,$(TRAINER),ray,tests/ray) && \

@@ -67,6 +67,7 @@ def test_executors_that_are_decommissioned_ten_times_cost_no_step(start: Start, 
     undisturbed.assert_same(run)
 
 
+@pytest.mark.shows(engine="horovod", fault="worker", place="spark")
 def test_a_worker_that_is_killed_is_a_loss_and_another_one_comes(start: Start, undisturbed: Undisturbed) -> None:
     run = start(SLOW, (1, 2, 2), recovery=RecoverySpec(backoff=0.1))
     run.at(20)
@@ -83,6 +84,7 @@ def test_a_worker_that_is_killed_is_a_loss_and_another_one_comes(start: Start, u
     undisturbed.assert_same(run)
 
 
+@pytest.mark.shows(engine="horovod", fault="worker", place="spark")
 def test_an_executor_that_is_killed_is_a_loss_and_its_task_does_not_come_again(
     start: Start, undisturbed: Undisturbed
 ) -> None:
@@ -101,6 +103,7 @@ def test_an_executor_that_is_killed_is_a_loss_and_its_task_does_not_come_again(
     undisturbed.assert_same(run)
 
 
+@pytest.mark.shows(engine="horovod", fault="all", place="spark")
 def test_a_driver_that_is_killed_takes_its_workers_and_another_one_comes(
     start: Start, undisturbed: Undisturbed
 ) -> None:
