@@ -21,7 +21,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from threading import Event
 
-from lab_kit import UNAVAILABLE, end, exit_at_sigterm, free_ports, installed, until
+from lab_kit import UNAVAILABLE, end, exit_at_sigterm, installed, until
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 PYTHON = REPOSITORY / ".venv-spark" / "bin" / "python"
@@ -62,8 +62,6 @@ def lab() -> Iterator[dict[str, object]]:
         (folder / "spark-defaults.conf").write_text(
             f"spark.driver.extraJavaOptions {frugal}\nspark.executor.extraJavaOptions {frugal}\n"
         )
-        port, page, *pages = free_ports(2 + NODES)
-        master = f"spark://127.0.0.1:{port}"
         options = f"{frugal} -Dspark.decommission.enabled=true -Dspark.worker.cleanup.enabled=false"
         environment = {
             **{name: value for name, value in os.environ.items() if not name.startswith(("SPARK", "PYSPARK"))},
@@ -82,14 +80,17 @@ def lab() -> Iterator[dict[str, object]]:
             stack.callback(end, process)
             return process
 
-        start("master", "master.Master", "--host", "127.0.0.1", "--port", str(port), "--webui-port", str(page))
-        until(lambda: _alive(page) == 0, "the master answers", folder)
+        # Spark takes ports that are free by then: others may have those that were a moment before.
+        start("master", "master.Master", "--host", "127.0.0.1", "--port", "0", "--webui-port", "0")
+        until(lambda: len(_ports(folder)) == 2, "the master is there", folder)
+        port, page = _ports(folder)
+        master = f"spark://127.0.0.1:{port}"
 
         def keep(number: int) -> None:
             name = f"n{number}"
             while not over.is_set():
                 start(
-                    name, "worker.Worker", "--host", "127.0.0.1", "--webui-port", str(pages[number]),
+                    name, "worker.Worker", "--host", "127.0.0.1", "--webui-port", "0",
                     "--cores", str(CPUS), "--memory", "4g", "--work-dir", str(folder / name), master,
                 ).wait()  # fmt: skip
 
@@ -103,6 +104,12 @@ def lab() -> Iterator[dict[str, object]]:
             finally:
                 over.set()
                 stack.close()
+
+
+def _ports(folder: Path) -> list[int]:
+    """Of the master and of its page, as far as its log tells them."""
+    log = (folder / "master.log").read_text()
+    return [int(port) for port in re.findall("service '(?:sparkMaster|MasterUI)' on port ([0-9]+)", log)]
 
 
 def _alive(page: int) -> int:
