@@ -173,7 +173,7 @@ test-slurm: setup ## launcher and workers as jobs of a real Slurm on this machin
 	    ELASTIC_TRAINING_CONTRACT=slurm $(call pytest,$(AIRFLOW),contract-slurm,tests/contract) && \
 	    ELASTIC_TRAINING_CONTRACT=slurmrestd $(call pytest,$(AIRFLOW),contract-slurmrestd,tests/contract/test_cluster_contract.py \
 	        -k "adopted_and or failed_run or fresh or cancelled_run") && \
-	    ELASTIC_TRAINING_TEST_PLACE=slurm $(call pytest,$(AIRFLOW),airflow-slurm,tests/airflow/test_digits_end_to_end.py tests/airflow/test_pausing.py)'
+	    ELASTIC_TRAINING_TEST_PLACE=slurm $(call pytest,$(AIRFLOW),airflow-slurm,-m "" tests/airflow/test_digits_end_to_end.py tests/airflow/test_pausing.py)'
 
 test-spark: setup setup-spark ## workers as tasks of a real Spark on this machine, with Java 17; half an hour, not a part of `make test`
 	tools/spark with -- sh -c '$(call pytest,$(TRAINER),spark,tests/spark) && \
@@ -184,8 +184,7 @@ test-spark: setup setup-spark ## workers as tasks of a real Spark on this machin
 test-ray: setup setup-ray ## launcher as a job, workers as actors of a real Ray on this machine; ROUNDS: 1, of drained nodes; a quarter of an hour, not a part of `make test`
 	tools/ray with -- sh -c '$(if $(ROUNDS),export ROUNDS=$(ROUNDS);) $(call pytest,$(TRAINER),ray,tests/ray) && \
 	    ELASTIC_TRAINING_CONTRACT=ray $(call pytest,$(AIRFLOW),contract-ray,tests/contract) && \
-	    export ELASTIC_TRAINING_TEST_PLACE=ray && $(call pytest,$(AIRFLOW),airflow-ray,tests/airflow/test_digits_end_to_end.py) && \
-	    $(call pytest,$(AIRFLOW),airflow-ray-long,-m long tests/airflow/test_pausing.py)'
+	    ELASTIC_TRAINING_TEST_PLACE=ray $(call pytest,$(AIRFLOW),airflow-ray,-m "" tests/airflow/test_digits_end_to_end.py tests/airflow/test_pausing.py)'
 
 test-oldest: build ## the wheels with the oldest Airflow there is, deferred, marked, cleared; three minutes
 	@$(AIRFLOW)/python -m tests.wheels --airflow 2.11.2
