@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import Callable
 
 from elastic_runtime.net.seats import Seats
@@ -24,8 +25,8 @@ class ConnectionLimit(Seats[asyncio.Task[None]]):
 class FailureLimit:
     """Rate limit of failed attempts. Successful attempts do not count.
 
-    Whoever waits, waits among those of its address, the newest of which is next: a flood of one address does not hold
-    up another one, and on one address nobody stands behind a queue of strangers.
+    Whoever waits, waits among those of its address, any of which may be next: a flood of one address does not hold up
+    another one. On one address nobody stands behind a queue of strangers, nor behind some who come back at once.
 
     Args:
         rate: failed attempts a second, and the burst.
@@ -55,7 +56,7 @@ class FailureLimit:
     def _go_on(self) -> None:
         while self._waiting and self._pace.take():
             address = min(self._waiting, key=lambda each: len(self._waiting[each]))
-            turn = self._waiting[address][-1]
+            turn = random.choice(self._waiting[address])  # noqa: S311  # a turn is no secret
             self._forget(address, turn)
             if turn.done():
                 self._pace.give_back()
