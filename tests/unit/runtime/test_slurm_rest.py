@@ -112,8 +112,8 @@ def test_a_job_is_read_as_that_of_squeue() -> None:
 @pytest.mark.parametrize(
     ("status", "body", "words"),
     [
-        (200, "no JSON", "is no API of Slurm"),
-        (404, "[]", "is no API of Slurm, or a broken one: it answers 404"),
+        (200, "no JSON", "does not answer as slurmrestd"),
+        (404, "[]", "does not answer as slurmrestd with /slurm/v0.0.38: status 404"),
         (200, '{"jobs": 3}', "without a reason"),
         (401, "Authentication failure", "refuses the token of me: write another one"),
         (500, '{"errors": [{"description": "Failed", "error": "Unspecified error"}]}', "Unspecified error"),

@@ -139,7 +139,7 @@ class RestJobs(SlurmClient):
         except InvalidDocument:
             plain = None
         if not isinstance(plain, dict):
-            raise ClusterUnavailable(f"{where}{API} is no API of Slurm, or a broken one: it answers {status}")
+            raise ClusterUnavailable(f"{where} does not answer as slurmrestd with {API}: status {status}")
         return status, plain
 
 
