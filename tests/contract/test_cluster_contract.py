@@ -23,7 +23,7 @@ from tests import paced
 from tests.contract.cluster_kinds import OWNER, Kind
 from tests.contract.watching import NEWER, lines_of, over, started, to_the_end, training, until
 
-pytestmark = pytest.mark.timeout(240)
+pytestmark = pytest.mark.timeout(600)
 
 
 def test_a_plan_says_what_would_run_and_creates_nothing(kind: Kind) -> None:

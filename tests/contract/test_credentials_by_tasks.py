@@ -21,7 +21,7 @@ from tests.contract.watching import lines_of, over, to_the_end, until
 from tests.s3_server import new_bucket, s3_client, s3_server
 from tests.unit.provider.fakes import FakeTaskInstance
 
-pytestmark = pytest.mark.timeout(240)
+pytestmark = pytest.mark.timeout(600)
 SECRET = "planted-in-the-connection"
 
 

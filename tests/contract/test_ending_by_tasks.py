@@ -17,7 +17,7 @@ from tests.contract.watching import training, until
 from tests.paced import has_ended
 from tests.unit.provider.fakes import FakeTaskInstance
 
-pytestmark = pytest.mark.timeout(240)
+pytestmark = pytest.mark.timeout(600)
 TRAINING = FakeTaskInstance("train", dag_id="models")
 
 

@@ -19,7 +19,7 @@ from elastic_training.concurrency.bridge import run
 from tests.contract.cluster_kinds import OWNER, Kind
 from tests.contract.watching import NEWER, WATCH_TIMEOUT, lines_of, over, started, to_the_end, until
 
-pytestmark = pytest.mark.timeout(240)
+pytestmark = pytest.mark.timeout(600)
 
 
 def test_the_log_goes_on_where_the_last_watcher_stopped(kind: Kind) -> None:

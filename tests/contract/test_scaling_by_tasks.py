@@ -19,7 +19,7 @@ from tests.paced import until as await_that
 from tests.unit.provider.fake_airflow import FakeAirflow
 from tests.unit.provider.fakes import FakeTaskInstance
 
-pytestmark = pytest.mark.timeout(240)
+pytestmark = pytest.mark.timeout(600)
 TRAINING = FakeTaskInstance("train", dag_id="models")
 PLACE = {"training_task_id": "train", "training_dag_id": "models", "deferrable": False, "timeout": 120}
 

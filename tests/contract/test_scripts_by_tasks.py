@@ -21,7 +21,7 @@ from tests.contract.cluster_kinds import FakeKind, Kind
 from tests.contract.watching import lines_of, over, to_the_end, training, until
 from tests.unit.provider.fakes import FakeTaskInstance
 
-pytestmark = pytest.mark.timeout(240)
+pytestmark = pytest.mark.timeout(600)
 
 
 SETTINGS = {

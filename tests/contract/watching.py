@@ -16,7 +16,7 @@ from elastic_training.clusters.types import (
 from elastic_training.concurrency.bridge import run
 from tests.contract.cluster_kinds import OWNER, Kind
 
-WATCH_TIMEOUT = 90.0
+WATCH_TIMEOUT = 240.0
 """Seconds for anything to happen, on a busy machine."""
 NEWER = "the second try"
 
