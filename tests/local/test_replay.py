@@ -14,6 +14,7 @@ from elastic_runtime.checkpoint.store import open_store
 from elastic_runtime.run.spec import CheckpointSpec
 from elastic_runtime.run.status import Phase
 from tests.local.conftest import ENGINES, S3, Start
+from tests.local.harness import ScriptedRun
 from tests.paced import Script
 
 pytestmark = pytest.mark.timeout(300)
@@ -77,9 +78,8 @@ def test_another_world_size_has_the_same_weights_where_sums_are_exact(
         assert not other.is_within(0.0)
 
 
-def test_a_receipt_goes_through_resizes(start: Start, tmp_path: Path) -> None:
-    spec = CheckpointSpec((tmp_path / "store").as_uri(), keep=5)
-    run = start(Script("exact.py", holds=(10, 25)), checkpoint=spec)
+def trains_at_three_sizes(run: ScriptedRun) -> None:
+    """Two ranks, three, and one, to the run's success. It holds at steps 10 and 25."""
     run.at(10)
     run.resize(3)
     run.worlds(2, 3)
@@ -88,6 +88,12 @@ def test_a_receipt_goes_through_resizes(start: Start, tmp_path: Path) -> None:
     run.resize(1)
     run.go(25)
     assert run.finish().phase is Phase.SUCCEEDED, run.report("no success")
+
+
+def test_a_receipt_goes_through_resizes(start: Start, tmp_path: Path) -> None:
+    spec = CheckpointSpec((tmp_path / "store").as_uri(), keep=5)
+    run = start(Script("exact.py", holds=(10, 25)), checkpoint=spec)
+    trains_at_three_sizes(run)
     found = verify(open_store(spec.uri))
     assert (found.step, found.unknown) == (70, 0)
     assert [ranks for _, ranks in found.worlds] == [2, 3, 1]
@@ -111,14 +117,7 @@ def test_a_sharded_training_has_its_receipt_in_an_object_store(start: Start, s3:
     spec = CheckpointSpec(s3.uri, every=0.2, keep=5)
     environment = ENGINES["torch-sharded-in-place"]["environment"] | s3.environment
     run = start(Script("exact.py", holds=(10, 25)), checkpoint=spec, engine="torch", environment=environment)
-    run.at(10)
-    run.resize(3)
-    run.worlds(2, 3)
-    run.go(10)
-    run.at(25)
-    run.resize(1)
-    run.go(25)
-    assert run.finish().phase is Phase.SUCCEEDED, run.report("no success")
+    trains_at_three_sizes(run)
     with closing(open_store(spec.uri)) as store:
         found = verify(store)
     assert (found.step, found.unknown, found.resumed) == (70, 0, 0)
