@@ -20,7 +20,7 @@ from tests.faulty_proxy import FaultyProxy, faulty_proxy
 from tests.gcs_server import gcs_server
 from tests.s3_server import CREDENTIALS, new_bucket, s3_server
 from tests.unit.checkpoints.clouds_bench import PIECE as SMALL
-from tests.unit.checkpoints.clouds_bench import Cloud
+from tests.unit.checkpoints.clouds_bench import Cloud, leave_nothing_for_later
 from tests.unit.checkpoints.s3_bench import PIECE, Place
 
 
@@ -101,6 +101,7 @@ def place(s3: str) -> Iterator[Place]:
 def s3_store(place: Place) -> Iterator[S3Store]:
     """A store in that bucket."""
     store = S3Store(f"s3://{place.bucket}/run")
+    leave_nothing_for_later(store)
     yield store
     store.close()
 
