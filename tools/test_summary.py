@@ -1,4 +1,6 @@
-"""Sum up the JUnit reports of all test runs: each failure, a line for each run, and at the end ``N passed, N failed``.
+"""Sum up the JUnit reports of all test runs: a line for each run, each failure, and at the end ``N passed, N failed``.
+
+Failures are near the end, since who shows only a part of a long output shows its last lines.
 
 usage: test_summary.py FOLDER [PART...]
 
@@ -72,12 +74,12 @@ def failures(report: str, cases: list[ElementTree.Element]) -> Iterator[str]:
 def main(folder: str, *parts: str) -> int:
     """Print the sums; 0 when all passed."""
     reports = {path.stem: read(path) for path in sorted(Path(folder).glob("*.xml"))}
-    for report, cases in reports.items():
-        for failure in failures(report, cases):
-            print(failure)
     counts = {report: count(cases) for report, cases in reports.items()}
     for report, one in counts.items():
         print(f"{report}: {one}, {one.skipped} skipped, in {duration(reports[report]):.0f} s")
+    for report, cases in reports.items():
+        for failure in failures(report, cases):
+            print(failure)
     total = sum(counts.values(), Counts())
     for part in parts:
         reported = any(one.failed for report, one in counts.items() if report.startswith(part.removeprefix("test-")))

@@ -176,6 +176,7 @@ def test_costs_of_all_runs_are_summed_up_by_what_the_viewer_chooses(server: Serv
     page.goto(server.url)
     page.get_by_text("Costs of all runs").click()
     table = page.get_by_role("region", name="Costs")
+    table.wait_for()
     rows = [row.split() for row in table.get_by_role("row").all_inner_texts()[1:]]
     assert rows[0] == ["digits", "3", "1.50", "0.50", "0.01", "1.50", "0.40", "0.02"]
     assert rows[1][0] == "All"

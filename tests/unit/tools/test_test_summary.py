@@ -75,11 +75,11 @@ def test_a_failure_fails_the_whole(tmp_path: Path, capsys: pytest.CaptureFixture
 
     assert main(str(tmp_path), "test-two") == 1
     assert capsys.readouterr().out.splitlines() == [
+        "one: 1 passed, 0 failed, 0 skipped, in 2 s",
+        "two: 1 passed, 1 failed, 0 skipped, in 2 s",
         "failure of two: failed",
         "    there.py:3: Oh",
         "    m",
-        "one: 1 passed, 0 failed, 0 skipped, in 2 s",
-        "two: 1 passed, 1 failed, 0 skipped, in 2 s",
         "make test-two failed",
         "2 passed, 1 failed",
     ]
@@ -94,7 +94,7 @@ def test_of_a_long_failure_the_beginning_and_the_end_are_said(
     main(str(tmp_path))
 
     said = [line.strip() for line in capsys.readouterr().out.splitlines()]
-    assert said[2:-2] == [*lines[:6], "…", *lines[-6:]]
+    assert said[3:-1] == [*lines[:6], "…", *lines[-6:]]
 
 
 def test_a_failed_test_tells_what_became_of_its_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -108,8 +108,8 @@ def test_a_failed_test_tells_what_became_of_its_runs(tmp_path: Path, capsys: pyt
 
     assert main(str(tmp_path)) == 1
     said = [line.strip() for line in capsys.readouterr().out.splitlines()]
-    assert said[0] == "failure of run: test_fails"
-    assert said[-4:-2] == ["before", "exact.py: cannot be read any more: OSError('the folder is gone')"]
+    assert said[1] == "failure of run: test_fails"
+    assert said[-3:-1] == ["before", "exact.py: cannot be read any more: OSError('the folder is gone')"]
     assert said[-1] == "1 passed, 1 failed"
 
 
