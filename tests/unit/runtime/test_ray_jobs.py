@@ -16,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from elastic_runtime.errors import ClusterUnavailable, InvalidDocument, InvalidSettings
+from elastic_runtime.ray import client
 from elastic_runtime.ray.client import TOKEN, RayJobs
 from elastic_runtime.ray.credentials import (
     credentials_file,
@@ -235,3 +236,22 @@ def test_another_server_is_told_with_what_to_write(status: int, text: str) -> No
 def test_an_outage_is_told() -> None:
     with pytest.raises(ClusterUnavailable, match="does not answer"):
         RayJobs("http://127.0.0.1:1").jobs()
+
+
+@pytest.mark.parametrize("token", ["a\nb", "ü😀"])
+def test_a_token_that_cannot_be_sent_is_in_no_message(monkeypatch: pytest.MonkeyPatch, token: str) -> None:
+    monkeypatch.setenv(TOKEN, token)
+    with pytest.raises(ClusterUnavailable, match="does not answer") as caught:
+        RayJobs("http://127.0.0.1:1").jobs()
+    said = f"{caught.value} {caught.value.__cause__}"
+    assert token not in said
+    assert "Bearer" not in said, "as a header is quoted"
+
+
+@pytest.mark.parametrize("status", [200, 500])
+def test_an_answer_that_has_no_end_is_not_read(monkeypatch: pytest.MonkeyPatch, status: int) -> None:
+    monkeypatch.setattr(client, "_LONGEST_ANSWER", 1000)
+    with played() as (api, jobs):
+        api.status, api.text = status, " " * 1001
+        with pytest.raises(ClusterUnavailable, match="answers more than can be read"):
+            jobs.jobs()

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from http.client import HTTPException
 from pathlib import PurePosixPath
 from typing import Any
-from urllib.error import HTTPError
-from urllib.request import HTTPRedirectHandler, Request, build_opener
 
 from typing_extensions import override
 
 from elastic_runtime.documents import parse_json
 from elastic_runtime.errors import ClusterUnavailable, InvalidDocument, InvalidSettings
+from elastic_runtime.net.http_api import HttpApi
 from elastic_runtime.printable import LONG, printable
 from elastic_runtime.run.jobs import Job
-from elastic_runtime.slurm.commands import LASTING, REMEDY, TIMEOUT, SlurmClient
+from elastic_runtime.slurm.commands import LASTING, REMEDY, SlurmClient
 from elastic_runtime.slurm.jobs import MOST_JOBS, job_of
 
 API = "/slurm/v0.0.38"
@@ -57,13 +54,6 @@ class RestAccess:
     """A JSON Web Token of ``scontrol token``."""
 
 
-class _NoRedirect(HTTPRedirectHandler):
-    """A token is for the address that was named, and no other."""
-
-    def redirect_request(self, *_arguments: object) -> None:
-        return None
-
-
 class RestJobs(SlurmClient):
     """Methods raise ClusterUnavailable where slurmrestd does not answer, or refuses the token.
 
@@ -73,7 +63,7 @@ class RestJobs(SlurmClient):
 
     def __init__(self, access: RestAccess) -> None:
         self._access, self.address = access, access.address
-        self._opener = build_opener(_NoRedirect)
+        self._api = HttpApi("slurmrestd", access.address, _LONGEST_ANSWER)
 
     @override
     def submit(self, options: Sequence[str], script: str, variables: Mapping[str, str] | None = None) -> str:
@@ -111,35 +101,17 @@ class RestJobs(SlurmClient):
                 raise ClusterUnavailable(f"slurmrestd answers {status} when job {job} shall end: {_complaint(answer)}")
 
     def _call(self, method: str, path: str, body: object = None) -> tuple[int, Mapping[str, Any]]:
-        headers = {
-            "Content-Type": "application/json",
-            "X-SLURM-USER-NAME": self._access.user,
-            "X-SLURM-USER-TOKEN": self._access.token,
-        }
-        where, data = self.address, None if body is None else json.dumps(body).encode()
-        try:
-            request = Request(where + API + path, data, headers, method=method)  # noqa: S310  # http, as it was checked
-            try:
-                with self._opener.open(request, timeout=TIMEOUT) as answer:
-                    status, said = answer.status, answer.read(_LONGEST_ANSWER + 1)
-            except HTTPError as error:
-                status, said = error.code, error.read(_LONGEST_ANSWER + 1)
-        except (OSError, HTTPException, ValueError) as error:
-            # A header that cannot be sent is in the error's text, and it may be the token.
-            kind = printable(error, 200) if isinstance(error, OSError) else type(error).__name__
-            raise ClusterUnavailable(f"slurmrestd at {where} does not answer: {kind}") from None
+        user = self._access.user
+        headers = {"X-SLURM-USER-NAME": user, "X-SLURM-USER-TOKEN": self._access.token}
+        status, said = self._api.call(method, API + path, headers, body)
         if status == 401:
-            raise ClusterUnavailable(
-                f"slurmrestd at {where} refuses the token of {self._access.user}: write another one, of scontrol token"
-            )
-        if len(said) > _LONGEST_ANSWER:
-            raise ClusterUnavailable(f"slurmrestd at {where} answers more than can be read")
+            raise ClusterUnavailable(f"{self._api} refuses the token of {user}: write another one, of scontrol token")
         try:
-            plain = parse_json(said.decode(errors="replace"))
+            plain = parse_json(said)
         except InvalidDocument:
             plain = None
         if not isinstance(plain, dict):
-            raise ClusterUnavailable(f"{where} does not answer as slurmrestd with {API}: status {status}")
+            raise ClusterUnavailable(f"{self.address} does not answer as slurmrestd with {API}: status {status}")
         return status, plain
 
 
