@@ -160,8 +160,7 @@ def _cluster(place: str, said: Location | None, spark: Spark, gpus: int, credent
     jobs: SparkSpec | None = None
     if in_spark:
         python, pyspark = (said.python, said.pyspark) if said else (None, None)
-        exported = sorted(credentials)
-        jobs = spark.spec(in_spark.master, python or local_settings()[1], gpus=gpus, pyspark=pyspark, exported=exported)
+        jobs = spark.spec(in_spark.master, python or local_settings()[1], gpus=gpus, pyspark=pyspark)
     cluster = cluster_called(place, jobs)
     if credentials:
         cluster.set_rank_credentials(credentials)

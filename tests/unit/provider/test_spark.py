@@ -15,11 +15,14 @@ import pytest
 
 from elastic_runtime.clock import utc_now
 from elastic_runtime.errors import ClusterUnavailable, InvalidSettings
+from elastic_runtime.run.rundir import RunDir
+from elastic_runtime.run.spec import RunSpec, WorkersSpec
 from elastic_runtime.run.status import Phase, Status
-from elastic_runtime.spark.jobs import SparkSpec
+from elastic_runtime.spark.jobs import SPEC, SparkSpec
+from elastic_training.clusters import local
 from elastic_training.clusters.location import SparkName, read_location
 from elastic_training.clusters.registry import check_cluster, get_cluster, has_pods, own_name
-from elastic_training.clusters.spark import SparkCluster, check_driver
+from elastic_training.clusters.spark import SparkCluster, SparkDrivers, check_driver
 from elastic_training.operators.elastic_torch import ElasticTorchOperator
 from elastic_training.settings import Pods, Spark, Workers
 from elastic_training.spark import Trained, train
@@ -68,7 +71,7 @@ class TestNames:
 class TestSettings:
     def test_become_a_specification(self) -> None:
         settings = Spark(cpus=4, memory="1G", grace=60, pyspark="/bin/spark", conf={"spark.driver.host": "10.0.0.5"})
-        assert settings.spec("spark://m:1", "/bin/python", gpus=2, exported=["KEY"]) == SparkSpec(
+        assert settings.spec("spark://m:1", "/bin/python", gpus=2) == SparkSpec(
             master="spark://m:1",
             python="/bin/python",
             pyspark="/bin/spark",
@@ -77,7 +80,6 @@ class TestSettings:
             memory="1g",
             grace=60.0,
             conf={"spark.driver.host": "10.0.0.5"},
-            exported=("KEY",),
         )
 
     def test_the_connections_pyspark_is_used_where_a_task_names_none(self) -> None:
@@ -153,6 +155,23 @@ class TestBeforeARun:
         with pytest.raises(InvalidSettings, match="has no pyspark") as caught:
             check_driver(f"spark://127.0.0.1:{port}", sys.executable)
         assert caught.value.field == "spark.pyspark"
+
+
+class TestLauncher:
+    def test_workers_have_the_credentials_whose_values_are_in_no_file(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        started: list[Any] = []
+        monkeypatch.setattr(local, "start_launcher", lambda *arguments: started.append(arguments))
+        folder = RunDir(tmp_path / "run")
+        folder.create(RunSpec("digits", "uid", ("true",), WorkersSpec(1, 1, 1)), "me")
+        credentials = {"AWS_SECRET_ACCESS_KEY": "planted"}
+
+        SparkDrivers(SparkSpec("spark://m:1", "/a", "/b", exported=("SITE",))).start(folder, credentials)
+
+        assert json.loads((folder.path / SPEC).read_text())["exported"] == ["AWS_SECRET_ACCESS_KEY", "SITE"]
+        assert started == [("/a", folder, credentials)]
+        assert "planted" not in str([path.read_text() for path in folder.path.iterdir() if path.is_file()])
 
 
 class TestFromAFrame:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from typing_extensions import override
@@ -56,7 +57,9 @@ class SparkDrivers(ThisMachine):
 
     @override
     def start(self, run: RunDir, credentials: Mapping[str, str]) -> None:
-        write_atomically(run.path / SPEC, to_json(self._wanted()))
+        spark = self._wanted()
+        exported = sorted({*spark.exported, *credentials})
+        write_atomically(run.path / SPEC, to_json(replace(spark, exported=tuple(exported))))
         super().start(run, credentials)
 
     def _wanted(self) -> SparkSpec:

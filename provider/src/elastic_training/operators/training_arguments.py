@@ -444,10 +444,7 @@ class TrainingArguments(ReportsLineage):
         if in_spark:
             spark = spark_of(self.spark) or Spark()
             assert isinstance(spark, Spark)
-            credentials = self.store_credentials()
-            exported = sorted(credentials.variables) if credentials else ()
-            pyspark = said.pyspark if said else None
-            return spark.spec(in_spark.master, python, gpus=gpus, pyspark=pyspark, exported=exported)
+            return spark.spec(in_spark.master, python, gpus=gpus, pyspark=said.pyspark if said else None)
         return (slurm_of(self.slurm) or Slurm()).spec(python, gpus=gpus)
 
     def _check_this_machine(self) -> None:

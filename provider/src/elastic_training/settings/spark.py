@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -46,9 +46,7 @@ class Spark(Settings):
         self.known().spec("spark://host:7077", "python", gpus=0)
 
     @all_known()
-    def spec(
-        self, master: str, python: str, *, gpus: int, pyspark: str | None = None, exported: Sequence[str] = ()
-    ) -> SparkSpec:
+    def spec(self, master: str, python: str, *, gpus: int, pyspark: str | None = None) -> SparkSpec:
         """Return what the launcher needs of them. Raise InvalidSettings, also for rendered values.
 
         Args:
@@ -56,7 +54,6 @@ class Spark(Settings):
             python: interpreter, unless one is set.
             gpus: of a worker.
             pyspark: interpreter with pyspark, unless one is set; None: the other one.
-            exported: names of variables that agents have.
         """
         memory = str(self.memory).lower()
         if not _MEMORY.fullmatch(memory):
@@ -71,7 +68,6 @@ class Spark(Settings):
             memory=memory,
             grace=seconds_of("spark.grace", self.grace),
             conf=_conf(self.conf),
-            exported=tuple(exported),
         )
 
 
