@@ -168,23 +168,27 @@ test-kubernetes: setup ## pods on a real Kubernetes, where there is a way to one
 test-kubernetes-long: setup ## API server, scheduler and triggerer away; 20 rounds of clear; variants; 25 minutes, not a part of `make test`
 	tools/test-kubernetes --long $(AIRFLOW) $(TRAINER)
 
+# What fails of a long target keeps none of the rest from being run.
 test-slurm: setup ## launcher and workers as jobs of a real Slurm on this machine, Debian as root; ROUNDS: 1, of preempted jobs; 20 minutes, not a part of `make test`
-	tools/slurm with -- sh -c '$(if $(ROUNDS),export ROUNDS=$(ROUNDS);) $(call pytest,$(TRAINER),slurm,tests/slurm) && \
-	    ELASTIC_TRAINING_CONTRACT=slurm $(call pytest,$(AIRFLOW),contract-slurm,tests/contract) && \
+	tools/slurm with -- sh -c 'failed=0; $(if $(ROUNDS),export ROUNDS=$(ROUNDS);) $(call pytest,$(TRAINER),slurm,tests/slurm) || failed=1; \
+	    ELASTIC_TRAINING_CONTRACT=slurm $(call pytest,$(AIRFLOW),contract-slurm,tests/contract) || failed=1; \
 	    ELASTIC_TRAINING_CONTRACT=slurmrestd $(call pytest,$(AIRFLOW),contract-slurmrestd,tests/contract/test_cluster_contract.py \
-	        -k "adopted_and or failed_run or fresh or cancelled_run") && \
-	    ELASTIC_TRAINING_TEST_PLACE=slurm $(call pytest,$(AIRFLOW),airflow-slurm,-m "" tests/airflow/test_digits_end_to_end.py tests/airflow/test_pausing.py)'
+	        -k "adopted_and or failed_run or fresh or cancelled_run") || failed=1; \
+	    ELASTIC_TRAINING_TEST_PLACE=slurm $(call pytest,$(AIRFLOW),airflow-slurm,-m "" tests/airflow/test_digits_end_to_end.py tests/airflow/test_pausing.py) || failed=1; \
+	    exit $$failed'
 
 test-spark: setup setup-spark ## workers as tasks of a real Spark on this machine, with Java 17; half an hour, not a part of `make test`
-	tools/spark with -- sh -c '$(call pytest,$(TRAINER),spark,tests/spark) && \
-	    ELASTIC_TRAINING_CONTRACT=spark $(call pytest,$(AIRFLOW),contract-spark,tests/contract) && \
-	    $(call pytest,$(AIRFLOW),dataframe-spark,tests/spark_dataframe) && \
-	    ELASTIC_TRAINING_TEST_PLACE=spark $(call pytest,$(AIRFLOW),airflow-spark,-m "" tests/airflow/test_digits_end_to_end.py tests/airflow/test_pausing.py)'
+	tools/spark with -- sh -c 'failed=0; $(call pytest,$(TRAINER),spark,tests/spark) || failed=1; \
+	    ELASTIC_TRAINING_CONTRACT=spark $(call pytest,$(AIRFLOW),contract-spark,tests/contract) || failed=1; \
+	    $(call pytest,$(AIRFLOW),dataframe-spark,tests/spark_dataframe) || failed=1; \
+	    ELASTIC_TRAINING_TEST_PLACE=spark $(call pytest,$(AIRFLOW),airflow-spark,-m "" tests/airflow/test_digits_end_to_end.py tests/airflow/test_pausing.py) || failed=1; \
+	    exit $$failed'
 
 test-ray: setup setup-ray ## launcher as a job, workers as actors of a real Ray on this machine; ROUNDS: 1, of drained nodes; a quarter of an hour, not a part of `make test`
-	tools/ray with -- sh -c '$(if $(ROUNDS),export ROUNDS=$(ROUNDS);) $(call pytest,$(TRAINER),ray,tests/ray) && \
-	    ELASTIC_TRAINING_CONTRACT=ray $(call pytest,$(AIRFLOW),contract-ray,tests/contract) && \
-	    ELASTIC_TRAINING_TEST_PLACE=ray $(call pytest,$(AIRFLOW),airflow-ray,-m "" tests/airflow/test_digits_end_to_end.py tests/airflow/test_pausing.py)'
+	tools/ray with -- sh -c 'failed=0; $(if $(ROUNDS),export ROUNDS=$(ROUNDS);) $(call pytest,$(TRAINER),ray,tests/ray) || failed=1; \
+	    ELASTIC_TRAINING_CONTRACT=ray $(call pytest,$(AIRFLOW),contract-ray,tests/contract) || failed=1; \
+	    ELASTIC_TRAINING_TEST_PLACE=ray $(call pytest,$(AIRFLOW),airflow-ray,-m "" tests/airflow/test_digits_end_to_end.py tests/airflow/test_pausing.py) || failed=1; \
+	    exit $$failed'
 
 test-oldest: build ## the wheels with the oldest Airflow there is, deferred, marked, cleared; three minutes
 	@$(AIRFLOW)/python -m tests.wheels --airflow 2.11.2
