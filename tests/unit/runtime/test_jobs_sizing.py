@@ -41,6 +41,15 @@ def test_jobs_in_the_queue_go_first_then_those_outside_of_the_world_then_the_hig
     ]
 
 
+def test_one_with_a_notice_goes_before_all_others() -> None:
+    first, second, third = (replace(RUNNING, name=f"worker-{number}") for number in range(3))
+    pending = replace(PENDING, name="worker-3")
+    ranks = {"worker-0": 0, "worker-1": 1, "worker-2": 2}
+    workers = of(first, second, third, pending)
+    order = [decide(workers, wanted, ranks, 2.0, held=False, leaving={"worker-0"}).leave for wanted in (3, 2)]
+    assert order == [("worker-0",), ("worker-3", "worker-0")]
+
+
 def test_one_that_was_asked_to_end_is_replaced_and_not_asked_again() -> None:
     assert decide(of(replace(RUNNING, asked_to_end=True)), 1, {}, 2.0, held=False) == Steps(submit=1)
 

@@ -15,7 +15,7 @@ from elastic_runtime.launcher.jobs import workers as module
 from elastic_runtime.launcher.jobs.workers import JobWorkers
 from elastic_runtime.launcher.slurm.queue import SlurmQueue
 from elastic_runtime.run.jobs import OUTPUTS
-from elastic_runtime.run.rundir import RunDir
+from elastic_runtime.run.rundir import ReclaimNotice, RunDir
 from elastic_runtime.run.spec import RecoverySpec, RunSpec, WorkersSpec
 from elastic_runtime.slurm.commands import Commands
 from elastic_runtime.slurm.jobs import SlurmSpec
@@ -122,6 +122,28 @@ def test_one_that_trains_is_asked_to_leave_and_is_not_killed(tmp_path: Path) -> 
             queue.states["2"] = "COMPLETED"
             await until(lambda: not workers.expects("worker-1"))
             assert workers.warnings() == ()
+
+    asyncio.run(run())
+
+
+def test_of_many_the_one_that_was_named_leaves_and_no_other(tmp_path: Path) -> None:
+    async def run() -> None:
+        queue, folder = Queue(), RunDir(tmp_path)
+        folder.notices.mkdir()
+        async with played(tmp_path, queue) as workers:
+            workers.reconcile(3)
+            await until(lambda: len(queue.states) == 3)
+            for number, name in enumerate(("worker-0", "worker-1", "worker-2")):
+                queue.states[str(number + 1)] = "RUNNING"
+                workers.came(name)
+            workers.world({"worker-0": 0, "worker-1": 1, "worker-2": 2})
+            folder.write_notice("worker-1", ReclaimNotice("scale", utc_now()))
+            workers.reconcile(2)
+            await until(lambda: queue.cancelled)
+            queue.states["2"] = "COMPLETED"
+            await until(lambda: not workers.expects("worker-1"))
+            assert queue.cancelled == [("--signal=TERM", "2")]
+            assert len(queue.states) == 3, "nobody takes its place"
 
     asyncio.run(run())
 

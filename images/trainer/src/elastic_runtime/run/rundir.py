@@ -195,11 +195,15 @@ class RunDir:
         """Record the launcher's process. Only the launcher may call it."""
         write_atomically(self.path / "launcher.json", to_json(launcher))
 
+    def notice(self, worker: str) -> Path:
+        """Return the path at which a preemption notice for this worker may appear."""
+        return self.notices / f"{worker}.json"
+
     def write_notice(self, worker: str, notice: ReclaimNotice) -> None:
         """Send a preemption notice to a worker's agent. Raise InvalidDocument for a name that leads elsewhere."""
         if "/" in worker or "\0" in worker:
             raise InvalidDocument(f"{worker!r} is not the name of a worker")
-        write_atomically(self.notices / f"{worker}.json", to_json(notice))
+        write_atomically(self.notice(worker), to_json(notice))
 
     def ask_to_end(self, reason: str) -> None:
         """Have the launcher end the run; harmless when repeated."""

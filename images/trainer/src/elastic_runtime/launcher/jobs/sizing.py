@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from elastic_runtime.run.jobs import Job, JobState
@@ -57,7 +57,15 @@ def over(worker: Worker, now: float) -> bool:
     return worker.job.state is JobState.OVER
 
 
-def decide(workers: Mapping[str, Worker], wanted: int, ranks: Mapping[str, int], now: float, *, held: bool) -> Steps:
+def decide(
+    workers: Mapping[str, Worker],
+    wanted: int,
+    ranks: Mapping[str, int],
+    now: float,
+    *,
+    held: bool,
+    leaving: Collection[str] = (),
+) -> Steps:
     """Return the next steps.
 
     Args:
@@ -66,6 +74,7 @@ def decide(workers: Mapping[str, Worker], wanted: int, ranks: Mapping[str, int],
         ranks: the lowest rank of each that has one.
         now: the present time.
         held: whether no job is submitted for now.
+        leaving: those that have a notice and go by themselves, before others that would go for a smaller size.
     """
     late = tuple(
         worker.name
@@ -73,7 +82,8 @@ def decide(workers: Mapping[str, Worker], wanted: int, ranks: Mapping[str, int],
         if worker.began is not None and not worker.came and not worker.asked_to_end and now > worker.began + COMING
     )
     staying = [each for each in workers.values() if not each.asked_to_end and each.name not in late]
-    # Of those that go, the ones that wait in the queue first, then those outside of the world, then the highest ranks.
-    staying.sort(key=lambda each: (each.pending, ranks.get(each.name, math.inf), each.submitted))
+    # Of those that go, the ones with a notice first, then those that wait in the queue, then those outside of the
+    # world, then the highest ranks.
+    staying.sort(key=lambda each: (each.name in leaving, each.pending, ranks.get(each.name, math.inf), each.submitted))
     missing = 0 if held else max(0, wanted - len(staying))
     return Steps(missing, tuple(each.name for each in staying[wanted:]), late)

@@ -238,8 +238,14 @@ class JobWorkers(FolderWorkers):
             self._see(await asyncio.to_thread(self._queue.jobs))
         if self._wanted is None:
             return
+        leaving = await asyncio.to_thread(self._with_notice, tuple(self._workers))
         now = self._clock()
-        await self._take(decide(self._workers, self._wanted, self._ranks, now, held=now < self._hold_until))
+        held = now < self._hold_until
+        await self._take(decide(self._workers, self._wanted, self._ranks, now, held=held, leaving=leaving))
+
+    def _with_notice(self, workers: Iterable[str]) -> frozenset[str]:
+        """Those that go by themselves, since a notice has been written for them."""
+        return frozenset(each for each in workers if self._folder.notice(each).exists())
 
     def _see(self, jobs: list[Job]) -> None:
         """Compare what was known with what the system tells."""
@@ -312,7 +318,7 @@ class JobWorkers(FolderWorkers):
             *(self._queue.python, "-m", "elastic_runtime.agent", "--worker", name),
             *("--launcher", self._address, "--tls", str(self._folder.tls), "--towards-launcher"),
             *("--slots", str(self._spec.workers.slots), "--grace", str(self._queue.grace)),
-            *("--notice-file", str(self._folder.notices / f"{name}.json")),
+            *("--notice-file", str(self._folder.notice(name))),
             *("--metadata", self._spec.recovery.notices),
         ]
 

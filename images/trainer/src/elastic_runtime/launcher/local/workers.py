@@ -21,7 +21,6 @@ import sys
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from typing_extensions import override
@@ -116,7 +115,9 @@ class LocalWorkers(FolderWorkers):
         staying = [agent for agent in self._agents.values() if not agent.asked_to_end]
         if wanted < len(staying):
             # Two that went for one would cost a world more: of the launcher's choice, and of this one.
-            staying.sort(key=lambda agent: (self._notice(agent.name).exists(), self._ranks.get(agent.name, math.inf)))
+            staying.sort(
+                key=lambda agent: (self._folder.notice(agent.name).exists(), self._ranks.get(agent.name, math.inf))
+            )
         for agent in staying[wanted:]:
             agent.asked_to_end = True
             self._signal(agent, signal.SIGTERM)
@@ -179,15 +180,12 @@ class LocalWorkers(FolderWorkers):
         return [
             *(sys.executable, "-m", "elastic_runtime.agent"),
             *agent_arguments(self._folder, self._spec, self._address),
-            *("--worker", name, "--notice-file", str(self._notice(name)), "--tls", str(self._folder.tls)),
+            *("--worker", name, "--notice-file", str(self._folder.notice(name)), "--tls", str(self._folder.tls)),
         ]
 
     def _signal(self, agent: _Agent, number: int) -> None:
         if self._zygote is not None:
             self._zygote.signal(agent.name, number)
-
-    def _notice(self, worker: str) -> Path:
-        return notice_file(self._folder, worker)
 
     def _handle_zygote_message(self, message: dict[str, Any]) -> None:
         if "ready" in message:
@@ -221,7 +219,7 @@ class LocalWorkers(FolderWorkers):
 
     def _ended(self, agent: _Agent, code: int) -> None:
         with contextlib.suppress(OSError):  # A notice that stays harms nobody: no other worker gets the name.
-            self._notice(agent.name).unlink(missing_ok=True)
+            self._folder.notice(agent.name).unlink(missing_ok=True)
         end_orphans([self._zygote.pid] if self._zygote else [])
         if not self._agents:
             self._nobody.set()
@@ -237,11 +235,6 @@ class LocalWorkers(FolderWorkers):
 
 def _loopback() -> str:
     return "lo" if sys.platform == "linux" else "lo0"
-
-
-def notice_file(folder: RunDir, worker: str) -> Path:
-    """Return the path at which a notice for this worker may appear."""
-    return folder.notices / f"{worker}.json"
 
 
 def make_scratch(folder: RunDir, spec: RunSpec) -> None:

@@ -18,7 +18,7 @@ from elastic_runtime.clock import utc_now
 from elastic_runtime.errors import ClusterUnavailable, InvalidDocument, InvalidSettings
 from elastic_runtime.launcher.decision.facts import Refusal
 from elastic_runtime.launcher.folder.platform import FolderWorkers
-from elastic_runtime.launcher.local.workers import CLOSE_TIMEOUT, COMING, agent_arguments, make_scratch, notice_file
+from elastic_runtime.launcher.local.workers import CLOSE_TIMEOUT, COMING, agent_arguments, make_scratch
 from elastic_runtime.launcher.platform import Share
 from elastic_runtime.pool.connection import AGAIN, connect, receive
 from elastic_runtime.pool.folder import PoolDir
@@ -181,7 +181,7 @@ class PoolWorkers(FolderWorkers):
 
     def _order(self, worker: str) -> tuple[bool, float, bool]:
         """Those stay longest that have no notice, and the lowest ranks."""
-        has_notice = notice_file(self._folder, worker).exists()
+        has_notice = self._folder.notice(worker).exists()
         return has_notice, self._ranks.get(worker, math.inf), worker not in self._came
 
     def _wish(self, wishes: Wishes) -> None:

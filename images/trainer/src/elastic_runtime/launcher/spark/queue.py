@@ -93,7 +93,7 @@ class SparkQueue(JobQueue):
         for job in found:
             if job.state is JobState.OVER:
                 with suppress(OSError):  # A notice that stays harms nobody: no other worker gets the name.
-                    self._notice(job.part).unlink(missing_ok=True)
+                    self._folder.notice(job.part).unlink(missing_ok=True)
         return found
 
     @override
@@ -121,7 +121,7 @@ class SparkQueue(JobQueue):
                         self._change(worker, JobState.OVER, "CANCELLED")
                 return
         for worker in workers:
-            if not self._notice(worker).exists():
+            if not self._folder.notice(worker).exists():
                 end = utc_now() + timedelta(seconds=self.grace)
                 self._folder.write_notice(worker, ReclaimNotice("scale", end))
 
@@ -262,6 +262,3 @@ class SparkQueue(JobQueue):
                 self._driver = None
                 self._why, self._hopeless = f"{what}{said}. Its log is {output}", hopeless
                 self._due = self._clock() + self._retry.failed()
-
-    def _notice(self, worker: str) -> Path:
-        return self._folder.notices / f"{worker}.json"
