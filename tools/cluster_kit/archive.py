@@ -97,7 +97,7 @@ def _opened(path: Path) -> Iterator[tarfile.TarFile]:
         with tarfile.open(path) as tar:
             yield tar
     except (OSError, KeyError, tarfile.TarError) as error:
-        raise ClusterError(f"{path} is no docker-archive: {error}") from error
+        raise ClusterError(f"{path} is not a docker-archive: {error}") from error
 
 
 def _member(tar: tarfile.TarFile, name: str) -> IO[bytes]:

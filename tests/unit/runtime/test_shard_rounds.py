@@ -120,7 +120,7 @@ def test_a_round_without_a_meeting_is_refused(met: bool) -> None:
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ({"mode": "apart"}, "Shards.mode: 'apart' is no mode"),
+        ({"mode": "apart"}, "Shards.mode: 'apart' is not a mode"),
         ({"per_step": 4}, "Give every instead"),
         ({"every": 61}, "Shards.every: 61 is not a time from 0 to 60 s"),
         ({"lease": -1}, "Shards.lease"),

@@ -143,7 +143,7 @@ def test_what_is_refused_for_good_is_told_from_what_may_pass(errors: str, kind: 
 
 
 def test_what_is_no_answer_of_squeue_is_an_outage() -> None:
-    with pytest.raises(ClusterUnavailable, match="no job"):
+    with pytest.raises(ClusterUnavailable, match="not a job"):
         commands(Answers(output="hello\n")).jobs()
 
 

@@ -87,7 +87,7 @@ def test_a_file_that_is_no_image_is_refused_by_name(tmp_path: Path) -> None:
     (tmp_path / "x.tar").write_bytes(b"no tar")
 
     for name in ("x.tar", "missing.tar"):
-        with pytest.raises(ClusterError, match=f"{name} is no docker-archive"):
+        with pytest.raises(ClusterError, match=f"{name} is not a docker-archive"):
             Archive.read(tmp_path / name)
 
 

@@ -434,7 +434,7 @@ class TrainingArguments(ReportsLineage):
         if not is_jobs(name):
             return None
         if unused := ", ".join(self._only_in_pods()):
-            self.log.warning("Workers are no pods in %s: %s, which is about pods, changes nothing", name, unused)
+            self.log.warning("Workers are not pods in %s: %s, which is about pods, changes nothing", name, unused)
         if is_ray(name):
             python, gpus = (said.python if said else None) or "python", int(self._workers().equipped().gpus or 0)
             spec: RaySpec = (ray_of(self.ray) or Ray()).spec(python, gpus=gpus)

@@ -70,7 +70,7 @@ def read_jobs(text: str) -> Iterator[Job]:
             raise InvalidDocument(f"squeue tells of more than {MOST_JOBS} jobs")
         fields = line[:_LONGEST].split("|", 5)
         if len(fields) < 6:
-            raise InvalidDocument(f"squeue has written {printable(line, 100)!r}, which is no job")
+            raise InvalidDocument(f"squeue has written {printable(line, 100)!r}, which is not a job")
         if job := job_of(fields):
             yield job
 

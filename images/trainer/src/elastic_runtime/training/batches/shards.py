@@ -116,7 +116,7 @@ class Shards(BatchPosition):
         if stream is not None and not callable(stream):
             raise InvalidSettings("Shards.stream", f"{stream!r:.60} cannot be called", "Give a Folder or a function")
         if mode not in get_args(Mode):
-            raise InvalidSettings("Shards.mode", f"{mode!r:.60} is no mode", f"Give one of {get_args(Mode)}")
+            raise InvalidSettings("Shards.mode", f"{mode!r:.60} is not a mode", f"Give one of {get_args(Mode)}")
         self._is_asynchronous, self._stream, self._names = mode == "asynchronous", stream, names
         if self._is_asynchronous and per_step is not None:
             raise InvalidSettings("Shards.per_step", "asynchronous ranks meet after a time", "Give every instead")
