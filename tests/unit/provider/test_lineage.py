@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass, field
+from contextlib import closing
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
 from airflow.sdk import Asset
 
+from elastic_runtime.checkpoint.receipts import Segment, write_segment
+from elastic_runtime.checkpoint.store import open_store
 from elastic_runtime.errors import FailureKind
 from elastic_runtime.run.status import Checkpoint
 from elastic_training.clusters.fake import FakeCluster
@@ -23,6 +27,13 @@ from tests.unit.provider.test_changes import NOON
 class Dataset:
     namespace: str
     name: str
+    facets: dict[str, Facet] = field(default_factory=dict, compare=False)
+
+
+class Facet:
+    def with_additional_properties(self, **properties: Any) -> Facet:
+        vars(self).update(properties)
+        return self
 
 
 @dataclass
@@ -45,6 +56,7 @@ def provider(monkeypatch: pytest.MonkeyPatch) -> None:
         "airflow.providers.openlineage.extractors": {"OperatorLineage": Lineage},
         "airflow.providers.openlineage": {},
         "openlineage.client.event_v2": {"OutputDataset": Dataset},
+        "openlineage.client.facet_v2": {"DatasetFacet": Facet},
         "openlineage.client": {},
         "openlineage": {},
     }
@@ -76,6 +88,58 @@ def test_a_failed_training_has_its_checkpoint(fake: FakeCluster, provider: None)
         training.execute({"ti": trying()})
     told = training.get_openlineage_facets_on_complete(SimpleNamespace())
     assert told.outputs == [Dataset("s3://bucket", "runs/nightly/40")]
+
+
+SEGMENT = Segment(
+    checkpoint="ckpt-f000000000001-s000000000040-t01795262401000-ff1d3842", manifest="a" * 64, parts={}, after="",
+    previous="", start=0, step=40, time=NOON,
+)  # fmt: skip
+
+
+def ended_with(fake: FakeCluster, checkpoint: str, **arguments: Any) -> Any:
+    """What a training tells whose newest checkpoint is this one."""
+    training = operator(**arguments)
+    written = replace(WRITTEN, uri=checkpoint)
+    fake.script(lambda: fake.publish(NAME, checkpoint=written), lambda: fake.succeed(NAME))
+    training.execute({"ti": trying()})
+    return training.get_openlineage_facets_on_complete(SimpleNamespace())
+
+
+def test_a_checkpoint_has_the_end_of_its_receipt(fake: FakeCluster, provider: None, tmp_path: Path) -> None:
+    folder = f"{tmp_path.as_uri()}/nightly"
+    with closing(open_store(folder)) as store:
+        store.claim(1)
+        digest = write_segment(store, SEGMENT)
+
+    told = ended_with(fake, f"{folder}/{SEGMENT.checkpoint}", checkpoint_uri=tmp_path.as_uri())
+
+    assert vars(told.outputs[0].facets["elasticTraining_receipt"]) == {
+        "checkpoint": SEGMENT.checkpoint,
+        "step": 40,
+        "manifestSha256": "a" * 64,
+        "segment": f"{folder}/receipt/{SEGMENT.checkpoint}.json",
+        "segmentSha256": digest,
+    }
+
+
+def test_without_a_receipt_there_is_no_facet_and_the_log_says_why(
+    fake: FakeCluster, provider: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with closing(open_store(f"{tmp_path.as_uri()}/nightly")) as store:
+        store.claim(1)
+    uri = f"{tmp_path.as_uri()}/nightly/{SEGMENT.checkpoint}"
+    told = ended_with(fake, uri, checkpoint_uri=tmp_path.as_uri())
+    assert told.outputs[0].facets == {}
+    assert f"OpenLineage is told of no receipt of {uri}: " in capsys.readouterr().out
+
+
+def test_nothing_is_read_where_the_task_has_no_checkpoints(fake: FakeCluster, provider: None, tmp_path: Path) -> None:
+    folder = f"{tmp_path.as_uri()}/other"
+    with closing(open_store(folder)) as store:
+        store.claim(1)
+        write_segment(store, SEGMENT)
+    told = ended_with(fake, f"{folder}/{SEGMENT.checkpoint}", checkpoint_uri=f"{tmp_path.as_uri()}/own")
+    assert told.outputs[0].facets == {}
 
 
 def test_a_training_that_did_not_run_tells_its_inlets(provider: None) -> None:

@@ -387,11 +387,12 @@ class ElasticTrainingOperator(StartsRuns, EndsRuns, TrainingArguments, RendersSe
             case Ending.VANISHED | Ending.SUPERSEDED:
                 raise AirflowException(f"training run {ref.name} is out of this try's hands: {followed.detail}")
         assert status is not None
-        self._written = status.checkpoint
         self.remember_secrets()
         # The reason of a failure has a rank's last words, and who knows what these are.
         cost = cost_of(status, self.price_book, self.log)
-        report = run(self.keeper(cluster, own_name(self.cluster)).keep(ref, status, cost))
+        keeper = self.keeper(cluster, own_name(self.cluster))
+        self._written, self._written_under = status.checkpoint, (keeper.checkpoints, keeper.conn_id)
+        report = run(keeper.keep(ref, status, cost))
         # Before anything is cut into lines, or indented: Airflow's masker finds a secret only as it is.
         shown = without_secrets(status, masked)
         document = result_document(shown, cost, report and masked(report))

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from contextlib import closing
 from importlib import import_module
 from typing import Any
 from urllib.parse import urlsplit
 
+from elastic_runtime.checkpoint.receipts import file_of, read_segment
+from elastic_runtime.checkpoint.store import NAME, open_store
+from elastic_runtime.errors import ElasticError
+from elastic_runtime.printable import printable
 from elastic_runtime.run.status import Checkpoint
+from elastic_training.settings.store_credentials import store_credentials
 
+RECEIPT = "elasticTraining_receipt"
+"""Facet of the dataset that a checkpoint is: the end of the chain that proves its steps."""
 _MANAGER = "airflow.providers.openlineage.extractors.manager"
 _SCHEMES = {"gcs": "gs"}
 
@@ -18,15 +26,53 @@ class ReportsLineage:
 
     inlets: Any
     outlets: Any
+    log: Any
     _written: Checkpoint | None = None
     """The newest durable checkpoint of the run that this process has seen the end of."""
+    _written_under: tuple[str | None, str | None] = (None, None)
+    """Where the task has its checkpoints, and the connection with that store's credentials."""
 
     def get_openlineage_facets_on_complete(self, task_instance: Any) -> Any:  # noqa: ARG002  # as Airflow calls it
         """For OpenLineage's provider, also after a failure: what was read, and written."""
-        return lineage(self.inlets, self.outlets, self._written.uri if self._written else None)
+        if self._written is None:
+            return lineage(self.inlets, self.outlets, None)
+        uri, receipt = self._written.uri, None
+        try:
+            receipt = receipt_of(uri, *self._written_under)
+        except ElasticError as error:
+            self.log.info("OpenLineage is told of no receipt of %s: %s", printable(uri), printable(error))
+        return lineage(self.inlets, self.outlets, uri, receipt)
 
 
-def lineage(inlets: Iterable[Any], outlets: Iterable[Any], checkpoint: str | None) -> Any:
+def receipt_of(checkpoint: str, checkpoints: str | None, conn_id: str | None) -> dict[str, Any] | None:
+    """Return what the receipt says of a checkpoint, for :data:`RECEIPT`.
+
+    Args:
+        checkpoint: its URI, as the run says.
+        checkpoints: where the task's runs have theirs, by its own settings. Nothing is read elsewhere.
+        conn_id: Airflow connection with the credentials of that store.
+
+    Raises:
+        ElasticError: the script keeps no receipt, or it cannot be read.
+    """
+    folder, _, name = checkpoint.rpartition("/")
+    if not checkpoints or not folder.startswith(f"{checkpoints.rstrip('/')}/") or NAME.fullmatch(name) is None:
+        return None
+    variables = store_credentials(checkpoints, conn_id).variables if conn_id else None
+    with closing(open_store(folder, variables)) as store:
+        segment, digest = read_segment(store, name)
+    return {
+        "checkpoint": name,
+        "step": segment.step,
+        "manifestSha256": segment.manifest,
+        "segment": f"{folder}/{file_of(name)}",
+        "segmentSha256": digest,
+    }
+
+
+def lineage(
+    inlets: Iterable[Any], outlets: Iterable[Any], checkpoint: str | None, receipt: Mapping[str, Any] | None = None
+) -> Any:
     """An ``OperatorLineage``: inlets in; outlets and the newest durable checkpoint out.
 
     Airflow's own inlets and outlets count only for operators that tell nothing themselves, so they are told here.
@@ -35,6 +81,7 @@ def lineage(inlets: Iterable[Any], outlets: Iterable[Any], checkpoint: str | Non
         inlets: of the task, as for any operator.
         outlets: of the task.
         checkpoint: URI.
+        receipt: of the checkpoint.
 
     Raises:
         ImportError: there is no OpenLineage provider.
@@ -47,8 +94,15 @@ def lineage(inlets: Iterable[Any], outlets: Iterable[Any], checkpoint: str | Non
         dataset = import_module("openlineage.client.event_v2").OutputDataset
         namespace, name = dataset_of(checkpoint)
         if (namespace, name) not in {(each.namespace, each.name) for each in written}:
-            written.append(dataset(namespace=namespace, name=name))
+            written.append(dataset(namespace=namespace, name=name, facets=_facets(receipt)))
     return base.OperatorLineage(inputs=read, outputs=written)
+
+
+def _facets(receipt: Mapping[str, Any] | None) -> dict[str, Any]:
+    if receipt is None:
+        return {}
+    facet = import_module("openlineage.client.facet_v2").DatasetFacet()
+    return {RECEIPT: facet.with_additional_properties(**receipt)}
 
 
 def dataset_of(uri: str) -> tuple[str, str]:

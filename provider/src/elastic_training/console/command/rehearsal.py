@@ -275,7 +275,7 @@ def _markets(
     found = [newest(trace, arguments.days * DAY) for trace in traces]
     if arguments.ec2:
         if price.cloud != "aws":
-            raise InvalidSettings("--ec2", f"{price.name} is not a type of machine of AWS", "Write --market of an EC2 type")
+            raise InvalidSettings("--ec2", f"{price.name} is not a machine of AWS", "Write --market of an EC2 type")
         end = datetime.now(UTC)
         begin = end - timedelta(days=arguments.days)
         changes = fetch_changes(arguments.ec2, [price.instance], begin, end)
