@@ -123,7 +123,9 @@ class RayTrainings(LocalTrainings):
     def environment(self) -> Mapping[str, str]:
         extra = {"place": "ray", "address": os.environ["RAY_LAB"], "folder": str(self.root)}
         extra["python"] = os.environ["RAY_LAB_PYTHON"]
-        return {"AIRFLOW_CONN_RAY_LAB": json.dumps({"conn_type": "elastic_training", "extra": extra})}
+        connection = json.dumps({"conn_type": "elastic_training", "extra": extra})
+        # As above. The tasks around the training run in the trainer's environment.
+        return {**super(RayTrainings, self).environment, "AIRFLOW_CONN_RAY_LAB": connection}
 
     @property
     @override
