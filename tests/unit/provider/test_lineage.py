@@ -133,12 +133,16 @@ def test_without_a_receipt_there_is_no_facet_and_the_log_says_why(
     assert f"OpenLineage is told of no receipt of {uri}: " in capsys.readouterr().out
 
 
-def test_nothing_is_read_where_the_task_has_no_checkpoints(fake: FakeCluster, provider: None, tmp_path: Path) -> None:
-    folder = f"{tmp_path.as_uri()}/other"
-    with closing(open_store(folder)) as store:
-        store.claim(1)
-        write_segment(store, SEGMENT)
-    told = ended_with(fake, f"{folder}/{SEGMENT.checkpoint}", checkpoint_uri=f"{tmp_path.as_uri()}/own")
+@pytest.mark.parametrize("folder", ["other", "own/../other", "own/%2e%2e/other", "own/.."])
+def test_nothing_is_read_where_the_task_has_no_checkpoints(
+    fake: FakeCluster, provider: None, tmp_path: Path, folder: str
+) -> None:
+    for each in (tmp_path, tmp_path / "other"):
+        with closing(open_store(each.as_uri())) as store:
+            store.claim(1)
+            write_segment(store, SEGMENT)
+    written = f"{tmp_path.as_uri()}/{folder}/{SEGMENT.checkpoint}"
+    told = ended_with(fake, written, checkpoint_uri=f"{tmp_path.as_uri()}/own")
     assert told.outputs[0].facets == {}
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from contextlib import closing
 from importlib import import_module
@@ -17,6 +18,8 @@ from elastic_training.settings.store_credentials import store_credentials
 
 RECEIPT = "elasticTraining_receipt"
 """Facet of the dataset that a checkpoint is: the end of the chain that proves its steps."""
+_FOLDER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+"""A run's own, under its task's ``checkpoint_uri``."""
 _MANAGER = "airflow.providers.openlineage.extractors.manager"
 _SCHEMES = {"gcs": "gs"}
 
@@ -56,7 +59,8 @@ def receipt_of(checkpoint: str, checkpoints: str | None, conn_id: str | None) ->
         ElasticError: the script keeps no receipt, or it cannot be read.
     """
     folder, _, name = checkpoint.rpartition("/")
-    if not checkpoints or not folder.startswith(f"{checkpoints.rstrip('/')}/") or NAME.fullmatch(name) is None:
+    above, _, of_run = folder.rpartition("/")
+    if not checkpoints or above != checkpoints.rstrip("/") or not (_FOLDER.fullmatch(of_run) and NAME.fullmatch(name)):
         return None
     variables = store_credentials(checkpoints, conn_id).variables if conn_id else None
     with closing(open_store(folder, variables)) as store:
