@@ -79,11 +79,12 @@ GROUPS = """
     store = Narrow(files)
     print(json.dumps("ready"), flush=True)
     for line in sys.stdin:
-        number, = line.split()
+        number, seconds = line.split()
+        limit = timedelta(seconds=float(seconds))
         distributed_c10d._world.group_count = 0
         prefixed = dist.PrefixStore(number, store)
         try:
-            dist.init_process_group("gloo", store=prefixed, rank=rank, world_size=3, timeout=timedelta(seconds=2))
+            dist.init_process_group("gloo", store=prefixed, rank=rank, world_size=3, timeout=limit)
             weights = torch.full((1000,), float(rank + 1))
             dist.all_reduce(weights)
             said = {"sum": weights.unique().tolist()}
@@ -193,17 +194,18 @@ class Ranks:
             stack.callback(process.kill)
         assert self.said() == ["ready"] * 3
 
-    def begin(self, number: int, *ranks: int) -> None:
+    def begin(self, number: int, *ranks: int, seconds: float = 2.0) -> None:
+        """Begin a group, in which each wait takes at most so long."""
         for rank in ranks:
             stdin = self.processes[rank].stdin
             assert stdin is not None
-            stdin.write(f"{number}\n")
+            stdin.write(f"{number} {seconds}\n")
             stdin.flush()
 
-    def wait_for_the_last(self, number: int) -> set[tuple[str, int]]:
+    def wait_for_the_last(self, number: int, seconds: float = 2.0) -> set[tuple[str, int]]:
         """Begin a group but for its last rank; where the others listen for that."""
         before = self.listening()  # Of groups that came to nothing.
-        self.begin(number, 0, 1)
+        self.begin(number, 0, 1, seconds=seconds)
         return until(
             lambda: new if len(new := self.listening() - before) == 2 else None, "two ranks listen", CONDITION_TIMEOUT
         )
@@ -281,13 +283,13 @@ def test_idle_strangers_do_not_keep_a_group_from_forming_and_are_sent_away(ranks
     """However many: a rank says nothing of them to the others, whose store takes small words alone."""
     raise_descriptor_limit()
     with contextlib.ExitStack() as stack:
-        places = ranks.wait_for_the_last(0)
+        places = ranks.wait_for_the_last(0, seconds=CONDITION_TIMEOUT)
         strangers = [
             stack.enter_context(socket.create_connection(place, timeout=CONDITION_TIMEOUT))
             for place in places
             for _ in range(count)
         ]
-        ranks.begin(0, 2)
+        ranks.begin(0, 2, seconds=CONDITION_TIMEOUT)
         assert ranks.said() == [{"sum": [6.0]}] * 3
         assert {received(stranger) for stranger in strangers} == {b""}
 

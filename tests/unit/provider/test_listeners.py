@@ -243,7 +243,7 @@ def test_a_callback_that_does_not_return_is_called_no_more_and_holds_nothing_up(
         await audience.tell(over, changes(None, over))
 
     asyncio.run(tell())
-    assert entered.is_set()
+    assert entered.wait(10)
     assert "has not returned" in caplog.text
     assert "still handling an earlier event" in caplog.text
     released.set()

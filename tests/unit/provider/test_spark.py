@@ -131,6 +131,14 @@ def port() -> Iterator[int]:
 
 
 @pytest.fixture
+def closed_port() -> Iterator[int]:
+    """That nobody else is given meanwhile, and that accepts nothing."""
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        yield bound.getsockname()[1]
+
+
+@pytest.fixture
 def python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """An interpreter with a package called pyspark."""
     (tmp_path / "pyspark").mkdir()
@@ -140,16 +148,13 @@ def python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 class TestBeforeARun:
-    def test_one_of_several_masters_is_enough(self, python: str, port: int) -> None:
-        with socket.create_server(("127.0.0.1", 0)) as closed:
-            other = closed.getsockname()[1]
-        check_driver(f"spark://127.0.0.1:{other},127.0.0.1:{port}", python)
+    def test_one_of_several_masters_is_enough(self, python: str, port: int, closed_port: int) -> None:
+        check_driver(f"spark://127.0.0.1:{closed_port},127.0.0.1:{port}", python)
 
-    def test_no_master_is_an_outage_with_its_address(self, python: str) -> None:
-        with socket.create_server(("127.0.0.1", 0)) as closed:
-            port = closed.getsockname()[1]
-        with pytest.raises(ClusterUnavailable, match=f"no master of Spark accepts connections .127.0.0.1:{port}"):
-            check_driver(f"spark://127.0.0.1:{port}", python)
+    def test_no_master_is_an_outage_with_its_address(self, python: str, closed_port: int) -> None:
+        words = f"no master of Spark accepts connections .127.0.0.1:{closed_port}"
+        with pytest.raises(ClusterUnavailable, match=words):
+            check_driver(f"spark://127.0.0.1:{closed_port}", python)
 
     def test_an_interpreter_without_pyspark_is_refused(self, port: int) -> None:
         with pytest.raises(InvalidSettings, match="has no pyspark") as caught:

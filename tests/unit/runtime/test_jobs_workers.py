@@ -126,19 +126,34 @@ def test_one_that_trains_is_asked_to_leave_and_is_not_killed(tmp_path: Path) -> 
     asyncio.run(run())
 
 
-def test_of_many_the_one_that_was_named_leaves_and_no_other(tmp_path: Path) -> None:
+@pytest.mark.parametrize("meanwhile", [False, True])
+def test_of_many_the_one_that_was_named_leaves_and_no_other(tmp_path: Path, meanwhile: bool) -> None:
+    """Also if notice and size come after a look for notices, and before what was seen is acted upon."""
+
     async def run() -> None:
-        queue, folder = Queue(), RunDir(tmp_path)
+        queue, folder, loop = Queue(), RunDir(tmp_path), asyncio.get_running_loop()
         folder.notices.mkdir()
         async with played(tmp_path, queue) as workers:
+
+            def name_one() -> None:
+                folder.write_notice("worker-1", ReclaimNotice("scale", utc_now()))
+                workers.reconcile(2)
+
+            def found_none(_: object) -> frozenset[str]:
+                vars(workers).pop("_with_notice")
+                loop.call_soon_threadsafe(name_one)
+                return frozenset()
+
             workers.reconcile(3)
             await until(lambda: len(queue.states) == 3)
             for number, name in enumerate(("worker-0", "worker-1", "worker-2")):
                 queue.states[str(number + 1)] = "RUNNING"
                 workers.came(name)
             workers.world({"worker-0": 0, "worker-1": 1, "worker-2": 2})
-            folder.write_notice("worker-1", ReclaimNotice("scale", utc_now()))
-            workers.reconcile(2)
+            if meanwhile:
+                vars(workers)["_with_notice"] = found_none
+            else:
+                name_one()
             await until(lambda: queue.cancelled)
             queue.states["2"] = "COMPLETED"
             await until(lambda: not workers.expects("worker-1"))

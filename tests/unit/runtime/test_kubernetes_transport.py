@@ -47,7 +47,7 @@ class SlowServer:
     async def _silent(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
         self.asked.set()
-        time.sleep(0.1)  # noqa: ASYNC251 - the whole loop is to stand
+        time.sleep(0.02)  # noqa: ASYNC251 - the whole loop is to stand
         await reader.read()
         writer.close()
 

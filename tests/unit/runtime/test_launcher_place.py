@@ -343,11 +343,11 @@ class TestWhileRanksWait:
             await self.begin(place, worker)
             status = await self.end_once_written(worker, running)
             assert (status.phase, status.failure) == (Phase.FAILED, FailureKind.BUDGET)
-            assert status.reason.startswith("the budget of 31.00 $ is reached")
+            assert status.reason.startswith("the budget of 33.00 $ is reached")
             assert status.checkpoint == Checkpoint("file:///c/1", 20, THEN)
 
         # A dollar a second, and 30 s are for the end.
-        deadline = DeadlineSpec(budget=31.0, price=3600.0)
+        deadline = DeadlineSpec(budget=33.0, price=3600.0)
         launched(tls, test, spec=replace(RUN, checkpoint=CheckpointSpec("file:///c"), deadline=deadline))
 
     def test_a_run_without_a_store_is_cancelled_at_once(self, tls: Path) -> None:

@@ -365,11 +365,10 @@ def test_one_that_never_connects_is_killed_and_replaced(tmp_path: Path, clock: C
 def test_a_stopped_zygote_that_is_asked_for_something_is_replaced(
     tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(zygote, "ANSWER", 0.5)
-
     async def run() -> None:
         async with workers(tmp_path) as some:
             await some.have(1)
+            monkeypatch.setattr(zygote, "ANSWER", 0.5)
             clock.now += SHORT_LIFE
             assert some._zygote is not None
             os.kill(some._zygote.pid, signal.SIGSTOP)

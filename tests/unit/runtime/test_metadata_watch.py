@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from itertools import pairwise
 
 import pytest
@@ -68,13 +69,13 @@ class TestRequests:
         async def endless(_: Asked) -> bytes:
             return b"HTTP/1.1 200 OK\r\nX: " + b"x" * 200_000
 
-        async def ask(server: MetadataServer) -> str:
+        async def ask(server: MetadataServer, max_wait: float) -> str:
             with pytest.raises(ClusterUnavailable) as caught:
-                await MetadataClient(server.base).request("GET", "/", max_wait=0.1)
+                await MetadataClient(server.base).request("GET", "/", max_wait=max_wait)
             return str(caught.value)
 
-        assert "TimeoutError" in asking(silent, ask)[0]
-        assert "LimitOverrunError" in asking(endless, ask)[0]
+        assert "TimeoutError" in asking(silent, partial(ask, max_wait=0.1))[0]
+        assert "LimitOverrunError" in asking(endless, partial(ask, max_wait=10.0))[0]
 
     def test_nobody_there_is_told_as_such(self) -> None:
         async def ask(server: MetadataServer) -> str:

@@ -393,11 +393,8 @@ class TestLink:
 
         with_worker(True, test)
 
-    def test_a_rank_that_answers_writes_its_stacks_itself_and_is_not_signalled(
-        self, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_a_rank_that_answers_writes_its_stacks_itself_and_is_not_signalled(self) -> None:
         """Its handler of the signal may meet frames that another thread changes, which ends the process."""
-        monkeypatch.setattr("elastic_runtime.agent.ranks.STACKS_TIME", 0.5)
         silent = """if True:
             import signal
             signal.signal(signal.SIGURG, lambda *_: print("signalled", flush=True))
@@ -510,7 +507,7 @@ class TestLeftovers:
 
     def test_a_tee_may_write_what_it_has_read(self) -> None:
         async def test(worker: Worker) -> None:
-            command = ("bash", "-c", "exec > >(sleep 0.1; cat); echo the last words")
+            command = ("bash", "-c", "exec > >(sleep 0.01; cat); echo the last words")
             assert await worker.run("a", command) == 0
             assert worker.lines("a", "stdout") == ["the last words"]
 
@@ -522,7 +519,7 @@ class TestLeftovers:
 
         async def test(worker: Worker) -> None:
             for name in "abc":
-                assert await worker.run(name, ("sh", "-c", "(sleep 0.1; echo last) & exit 3")) == 3
+                assert await worker.run(name, ("sh", "-c", "(sleep 0.01; echo last) & exit 3")) == 3
                 assert worker.lines(name, "stdout") == ["last"]
 
         with_worker(False, test)

@@ -236,12 +236,13 @@ class JobWorkers(FolderWorkers):
     async def _once(self) -> None:
         if self._workers:
             self._see(await asyncio.to_thread(self._queue.jobs))
-        if self._wanted is None:
+        wanted = self._wanted  # Before notices are looked for: of a worker that is named, its notice is written first.
+        if wanted is None:
             return
         leaving = await asyncio.to_thread(self._with_notice, tuple(self._workers))
         now = self._clock()
         held = now < self._hold_until
-        await self._take(decide(self._workers, self._wanted, self._ranks, now, held=held, leaving=leaving))
+        await self._take(decide(self._workers, wanted, self._ranks, now, held=held, leaving=leaving))
 
     def _with_notice(self, workers: Iterable[str]) -> frozenset[str]:
         """Those that go by themselves, since a notice has been written for them."""
