@@ -11,7 +11,7 @@ import pytest
 from demo_kit.airflow_stack import AirflowStack
 from tests.airflow.real_airflow import Airflow, completed, stack_without, trainings_of
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = pytest.mark.timeout(900)
 TESTS = Path(__file__).parent
 DAG_IDS = ("watched", "evaluate", "compare", "doomed", "undecided")
 
@@ -36,7 +36,7 @@ def airflow(stack: AirflowStack) -> Iterator[Airflow]:
         yield running
 
 
-def wait(airflow: Airflow, holds: Callable[[], bool], seconds: float = 120) -> None:
+def wait(airflow: Airflow, holds: Callable[[], bool], seconds: float = 300) -> None:
     deadline = time.monotonic() + seconds
     while not holds():
         airflow.stack.check()
@@ -104,7 +104,7 @@ def test_each_checkpoint_is_evaluated_once_whatever_is_killed_meanwhile(airflow:
     (launcher,) = [each for each in airflow.training_processes() if "elastic_runtime.launcher" in each.cmdline()]
     launcher.kill()
     # Its retry_delay is an hour.
-    wait(airflow, lambda: airflow.api.task_instances("watched", run)[0]["try_number"] == 2, 60)
+    wait(airflow, lambda: airflow.api.task_instances("watched", run)[0]["try_number"] == 2)
     evaluated(airflow, 2)
     (steered / "end").touch()
     wait(airflow, lambda: state(airflow, "watched", run) == "success")

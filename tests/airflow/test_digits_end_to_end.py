@@ -92,8 +92,8 @@ def test_the_run_goes_on_when_its_triggerer_is_killed(airflow: Airflow) -> None:
     before = {process.pid for process in airflow.training_processes()}
     airflow.stack.kill_component("triggerer")
     training = run.snapshot().training
-    step = (training and training.step) or 0
-    run.wait_until(lambda now: now.training is not None and (now.training.step or 0) > step, 30)
+    assert training is not None
+    run.wait_until(lambda now: now.training is not None and now.training.updated > training.updated, 120)
     assert before <= {process.pid for process in airflow.training_processes()}, "the training does not notice"
     airflow.stack.start_component("triggerer")
     over = run.wait_until_over(300)

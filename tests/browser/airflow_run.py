@@ -32,6 +32,8 @@ PEOPLE = (ADMIN := ("ann", "of-ann")), ("vic", "of-vic")
 class RunInAirflow(PacedRun):
     """The training of one DAG run, started by this object's making."""
 
+    max_wait = 300.0
+
     def __init__(self, place: Place, base: Path, script: Script) -> None:
         super().__init__(base, script)
         self._place = place
@@ -57,7 +59,7 @@ class RunInAirflow(PacedRun):
             return found if found in FINAL else None
 
         with self._place.api() as api:
-            found = until(end, lambda: self.report("the DAG run ends"), max_wait=120, pause=0.3)
+            found = until(end, lambda: self.report("the DAG run ends"), max_wait=self.max_wait, pause=0.3)
         assert found == state, self.report(f"the DAG run ended as {found}")
 
     @property

@@ -16,7 +16,7 @@ from elastic_runtime.run.status import Event, EventKind, Phase, Status
 from tests.browser.airflow_run import HELD_AT, Place, RunInAirflow
 from tests.paced import Script, sizes_of
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = pytest.mark.timeout(600)
 
 PAGE_TIMEOUT = 60_000
 """Milliseconds for something to be seen, on a machine with other things to do."""

@@ -15,7 +15,7 @@ from demo_kit.digits_run import FINAL
 from tests.browser.airflow_run import Place
 from tests.paced import until
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = pytest.mark.timeout(600)
 DAG_ID = "example_form"
 PAGE_TIMEOUT = 60_000
 """Milliseconds for something to be seen, on a machine with other things to do."""
@@ -64,7 +64,7 @@ def test_a_person_fills_in_the_form_and_sees_the_training_succeed(place: Place) 
         [begun] = until(lambda: api.runs(DAG_ID), "the form starts a run", pause=0.3)
         run_id, conf = begun["dag_run_id"], begun["conf"]
         assert (conf["epochs"], conf["rate"], conf["min_workers"], conf["max_workers"]) == (12, 0.04, 2, 3)
-        state = until(lambda: over(api.run_state(DAG_ID, run_id)), "the run ends", max_wait=120, pause=0.3)
+        state = until(lambda: over(api.run_state(DAG_ID, run_id)), "the run ends", max_wait=300, pause=0.3)
         assert state == "success"
         result = api.xcom(DAG_ID, run_id, "train")
         assert (result["steps"], result["world_sizes"]) == (12 * 2000 // 100, [2])

@@ -38,7 +38,7 @@ def test_a_survivor_waits_below_the_minimum_with_the_state(start: Start, undistu
     run = start((2, 2, 2), holds=(5,))
     stand(run, 5, 2)
     run.kill_ranks(0)
-    run.until_status(lambda status: status.phase is Phase.SUSPENDED, "too few")
+    run.until_status(lambda _: run.events(EventKind.SUSPENDED), "too few")
     run.until_status(lambda status: status.phase is Phase.RUNNING and status.world_size == 2, "two ranks again")
     assert_same_end(run, undisturbed)
     assert_handed_on(run)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from elastic_runtime.run.status import EventKind, Phase
+from elastic_runtime.run.status import EventKind
 from tests.engines.conftest import ONCE, Start, assert_same_end, stand
 from tests.engines.kinds import Kind
 from tests.local.harness import ScriptedRun
@@ -51,7 +51,7 @@ def test_too_few_are_waited_for(start: Start, undisturbed: ScriptedRun) -> None:
     run = start((2, 2, 2), holds=(5,))
     stand(run, 5, 2)
     run.kill_ranks(0)
-    run.until_status(lambda status: status.phase is Phase.SUSPENDED, "too few")
+    run.until_status(lambda _: run.events(EventKind.SUSPENDED), "too few")
     restarted(run, 2)
     assert_same_end(run, undisturbed)
 

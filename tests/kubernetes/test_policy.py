@@ -30,7 +30,7 @@ from tests.kubernetes.wires import as_account
 from tests.kubernetes_namespace import IMAGE, REPOSITORY, Namespace
 from tests.paced import until
 
-pytestmark = pytest.mark.timeout(240)
+pytestmark = pytest.mark.timeout(420)
 DEPLOY = REPOSITORY / "deploy"
 POLICIES = Kind("/apis/admissionregistration.k8s.io/v1", "validatingadmissionpolicies", Object, namespaced=False)
 LISTED = "elastic-training/launcher-images"
@@ -245,7 +245,7 @@ def test_a_launcher_can_do_its_work(namespace: Namespace, standin: StandIn) -> N
         namespace.ask(lambda client: client.delete(PODS, worker.name, uid=worker.uid), its)
         ask(REPLICA_SETS, mine.names.worker, {"spec": {"replicas": 0}}, "scale")
         namespace.ask(lambda client: client.delete(CONFIG_MAPS, mine.names.root, propagation="Foreground"), its)
-    until(lambda: namespace.left(standin.name) == [], "the run is deleted", max_wait=90)
+    until(lambda: namespace.left(standin.name) == [], "the run is deleted", max_wait=240)
 
 
 @pytest.mark.usefixtures("scene")

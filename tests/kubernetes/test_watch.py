@@ -24,8 +24,8 @@ from tests.kubernetes.standin import OWNER, SLEEPS, StandIn
 from tests.kubernetes.wires import as_account, wired
 from tests.kubernetes_namespace import CONNECTION, Namespace
 
-pytestmark = pytest.mark.timeout(240)
-WATCH_TIMEOUT = 90.0
+pytestmark = pytest.mark.timeout(600)
+WATCH_TIMEOUT = 240.0
 
 
 @pytest.fixture

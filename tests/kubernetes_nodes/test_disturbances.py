@@ -105,7 +105,7 @@ def test_a_run_that_nobody_begins_to_watch_takes_itself_away(kind: KubernetesKin
     run(kind.cluster.take_log_lease(ref, OWNER))
     until(kind, ref, training(1))
     assert run(kind.cluster.claim(spec, NEWER)).outcome is ClaimOutcome.ADOPTED
-    namespace.kubectl("wait", "--for=delete", f"configmap/{ObjectNames(ref.name).root}", "--timeout=90s")
+    namespace.kubectl("wait", "--for=delete", f"configmap/{ObjectNames(ref.name).root}", "--timeout=240s")
 
 
 @pytest.mark.shows(engine="horovod", fault="launcher", place="kubernetes")

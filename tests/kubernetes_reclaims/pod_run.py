@@ -71,7 +71,7 @@ class PodRun(ResizedRun):
         spec: further fields of the RunSpec.
     """
 
-    max_wait = 150.0
+    max_wait = 240.0
 
     def __init__(
         self,

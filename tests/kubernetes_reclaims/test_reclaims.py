@@ -74,7 +74,7 @@ def test_a_taint_on_its_node_makes_a_worker_leave_in_order(
     assert run.events(*WORLDS) == ["started 2", "scaled 1", "scaled 2"]
     assert run.events(EventKind.NOTICE) == [f"notice {leaving.name}"]
     assert f"left {leaving.name}" in run.events(EventKind.LEFT)
-    assert handovers(status) == [20]
+    assert set(handovers(status)) == {20}  # Ranks that hear of a notice a second apart may write it again.
     assert set(run.ledger().steps().items()) == ALL_ONCE
     undisturbed.assert_same(run)
 

@@ -22,7 +22,7 @@ IN_MAKE_TEST = {"horovod": "with", "torch": "nothing", "torch-sharded": "finish"
     "start", ["horovod", pytest.param("torch", marks=pytest.mark.long), "torch-sharded"], indirect=True
 )
 def test_a_rank_that_returns_early_is_named_with_its_step(start: Start) -> None:
-    timing = Timing(forming=1.0, stop_grace=1.0)
+    timing = Timing(forming=2.0, stop_grace=1.0)
     script = Script("shorter.py", ("12", "20", "run"))
     run = start(script, (1, 3, 3), timing=timing, recovery=RecoverySpec(backoff=0.1))
     status = run.end(LONG)
@@ -47,7 +47,7 @@ def test_ranks_that_return_at_one_step_succeed(start: Start) -> None:
     indirect=["start"],
 )
 def test_a_script_of_its_own_that_ends_early_in_one_rank_is_named(start: Start, how: str) -> None:
-    run = start(Script("shorter.py", ("12", "20", how)), (3, 3, 3), timing=Timing(forming=1.0, stop_grace=1.0))
+    run = start(Script("shorter.py", ("12", "20", how)), (3, 3, 3), timing=Timing(forming=2.0, stop_grace=1.0))
     status = run.end(LONG)
     assert (status.phase, status.failure) == (Phase.FAILED, FailureKind.EARLY_EXIT), run.report("another end")
     step = "" if how == "nothing" else " at step 12"

@@ -35,7 +35,7 @@ def test_a_killed_launcher_leaves_nothing_and_the_next_run_resumes_or_starts_ove
     first.launcher.send_signal(signal.SIGKILL)
     first.launcher.wait()
 
-    first.assert_no_process(max_wait=5.0)
+    first.assert_no_process(max_wait=30.0)
     assert not first.folder.launcher_alive()
     assert first.status().phase is Phase.RUNNING
 

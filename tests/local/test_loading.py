@@ -42,7 +42,7 @@ def test_a_killed_rank_leaves_none_and_the_next_world_comes(start: Start, engine
     left = children(run, run.worker(1).name)
     run.kill_rank(1)
     run.until_status(events_of_loss, "its loss")
-    run.until(lambda: all(map(has_ended, left)), "its processes have ended", max_wait=5.0)
+    run.until(lambda: all(map(has_ended, left)), "its processes have ended", max_wait=30.0)
     run.go(5)
     run.at(10)
     run.until_status(lambda status: status.world_size == 2 and status.step == 10, "the next world")

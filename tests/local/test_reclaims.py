@@ -145,7 +145,7 @@ def test_no_step_is_lost_when_all_who_wait_for_others_are_taken(
     assert f"the least is {size}" in paused.reason
     assert paused.checkpoint is None, "what was trained is in their memory only"
     for name in names:
-        run.reclaim(name, 4.0)
+        run.reclaim(name, 8.0)
     run.until_status(lambda _: len(run.events(EventKind.LEFT)) == len(names), "their time is over")
     source.resume()
     run.worlds(size, 0, size)

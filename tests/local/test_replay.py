@@ -79,7 +79,7 @@ def test_another_world_size_has_the_same_weights_where_sums_are_exact(
 
 
 def trains_at_three_sizes(run: ScriptedRun) -> None:
-    """Two ranks, three, and one, to the run's success. It holds at steps 10 and 25."""
+    """Two ranks, three, and one, to the run's success. It holds at steps 10, 25 and 40."""
     run.at(10)
     run.resize(3)
     run.worlds(2, 3)
@@ -87,12 +87,14 @@ def trains_at_three_sizes(run: ScriptedRun) -> None:
     run.at(25)
     run.resize(1)
     run.go(25)
+    run.at(40)
+    run.until_status(lambda status: status.world_size == 1, "one rank")
     assert run.finish().phase is Phase.SUCCEEDED, run.report("no success")
 
 
 def test_a_receipt_goes_through_resizes(start: Start, tmp_path: Path) -> None:
     spec = CheckpointSpec((tmp_path / "store").as_uri(), keep=5)
-    run = start(Script("exact.py", holds=(10, 25)), checkpoint=spec)
+    run = start(Script("exact.py", holds=(10, 25, 40)), checkpoint=spec)
     trains_at_three_sizes(run)
     found = verify(open_store(spec.uri))
     assert (found.step, found.unknown) == (70, 0)
@@ -116,10 +118,11 @@ def test_another_rank_goes_on_with_the_receipt_when_rank_0_is_lost(start: Start,
 def test_a_sharded_training_has_its_receipt_in_an_object_store(start: Start, s3: S3) -> None:
     spec = CheckpointSpec(s3.uri, every=0.2, keep=5)
     environment = ENGINES["torch-sharded-in-place"]["environment"] | s3.environment
-    run = start(Script("exact.py", holds=(10, 25)), checkpoint=spec, engine="torch", environment=environment)
+    run = start(Script("exact.py", holds=(10, 25, 40)), checkpoint=spec, engine="torch", environment=environment)
     trains_at_three_sizes(run)
     with closing(open_store(spec.uri)) as store:
         found = verify(store)
     assert (found.step, found.unknown, found.resumed) == (70, 0, 0)
-    assert [ranks for _, ranks in found.worlds] == [2, 3, 1]
+    # Two between, where another worker goes than was said at first.
+    assert [ranks for _, ranks in found.worlds] in ([2, 3, 1], [2, 3, 2, 1])
     assert found.checkpoints, "each part of every rank was read"

@@ -23,7 +23,7 @@ def test_a_stopped_agent_is_ended_and_replaced(start: Start, undisturbed: Undist
     run = start(
         *(Script("exact.py", holds=(20,)), (2, 2, 2)),
         checkpoint=CheckpointSpec((tmp_path / "checkpoints").as_uri(), every=3600.0),
-        timing=Timing(agent_silence=4.0, heartbeat=0.5),
+        timing=Timing(agent_silence=4.0),
     )
     run.at(20)
     stopped = run.worker(1)

@@ -1,4 +1,4 @@
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useRef, useState } from "preact/hooks";
 import { type Change, change, newToken } from "../model/api";
 import type { Status, TaskIds } from "../model/types";
 
@@ -89,9 +89,10 @@ interface Props {
 export function Controls({ ids, joinable, changes, status, limits }: Props) {
   const pause = status.pause && !status.pause.refused ? status.pause : null;
   const target = pause ? pause.workers : status.target_size;
-  const [workers, setWorkers] = useState(String(target));
+  // What is typed counts until another size is asked for.
+  const [typed, setTyped] = useState({ workers: String(target), target });
+  const workers = typed.target === target ? typed.workers : String(target);
   const dialog = useRef<HTMLDialogElement>(null);
-  useEffect(() => setWorkers(String(target)), [target]);
   return (
     <section class="controls" aria-label="Change the run">
       <form
@@ -109,7 +110,7 @@ export function Controls({ ids, joinable, changes, status, limits }: Props) {
             min={limits?.minimum ?? 1}
             {...(limits ? { max: limits.maximum } : {})}
             value={workers}
-            onInput={(event) => setWorkers(event.currentTarget.value)}
+            onInput={(event) => setTyped({ workers: event.currentTarget.value, target })}
           />
         </label>
         <button type="submit" disabled={changes.busy || pause !== null}>
