@@ -70,7 +70,7 @@ lint-types: setup
 	    tests/tutorial/__main__.py tests/compose
 	$(TRAINER)/mypy --cache-dir=.mypy_cache/trainer --exclude '^(benchmarks/deferred|tests/chaos/pods)' \
 	    images/trainer/src benchmarks tools/gpu_check.py dags/digits dags/digits_train.py dags/examples/circle.py dags/examples/circle_in_shards.py dags/examples/points_in_s3.py \
-	    tests/chaos tests/soak tests/engines/distribution/hub_engine
+	    tests/chaos tests/matrix tests/soak tests/engines/distribution/hub_engine
 
 lint-imports: setup
 	$(AIRFLOW)/lint-imports
@@ -202,10 +202,18 @@ compose-up: ## with Docker: Airflow, PostgreSQL, S3 and Kubernetes in containers
 compose-down: ## end them, and forget all
 	tools/compose down
 
+# Around a program whose runs are in PLACE, and the environment that it needs.
+around = $(if $(filter kubernetes,$(PLACE)),tools/cluster with -- sh -c '$(AIRFLOW)/python tools/image && \
+    tools/cluster load build/trainer-image.tar && exec "$$@"' sh)$(if $(filter slurm spark ray,$(PLACE)),tools/$(PLACE) with --)
+place_bin = $(if $(filter kubernetes,$(PLACE)),$(AIRFLOW),$(TRAINER))
+
 chaos: setup ## random faults on local runs, or PLACE=kubernetes, slurm, spark, ray; ROUNDS, SEED, JOBS, LOAD, ENGINE, …: see tests/README.md
-	@$(if $(filter kubernetes,$(PLACE)),$(AIRFLOW)/python tools/image && tools/cluster with --)$(if $(filter slurm spark ray,$(PLACE)),tools/$(PLACE) with --) \
-	    $(if $(filter kubernetes,$(PLACE)),$(AIRFLOW),$(TRAINER))/python -m tests.chaos $(foreach option,PLACE ROUNDS SEED PLAN REPEAT ENGINE JOBS LOAD MINUTES,\
+	@$(around) $(place_bin)/python -m tests.chaos $(foreach option,PLACE ROUNDS SEED PLAN REPEAT ENGINE JOBS LOAD MINUTES,\
 	    $(if $($(option)),--$(shell tr A-Z a-z <<< $(option)) $($(option))))
+
+test-matrix: setup ## each training through each fault alone; PLACE=kubernetes, slurm, spark, ray: there; TESTS: some, as pytest -k; a quarter of an hour, not a part of `make test`
+	@$(around) env PLACE=$(or $(PLACE),local) \
+	    $(call pytest,$(place_bin),matrix-$(or $(PLACE),local),$(if $(TESTS),-k "$(TESTS)") tests/matrix)
 
 chaos-bar: setup ## how much of its time a training of 8 ranks keeps with a fault each 29 s; MINUTES: 30, SEED, EVERY, COMPUTING
 	@$(TRAINER)/python -m tests.chaos.bar $(foreach option,MINUTES SEED EVERY COMPUTING,\
@@ -339,4 +347,4 @@ clean-all: clean
 .PHONY: help setup setup-tensorflow setup-torchft setup-ray setup-site site test-site setup-manifests test-manifests test-tutorial test-tensorflow test-tensorflow-kubernetes frontend test lint lint-ruff lint-types lint-imports lint-locks lint-prose lint-tested tested test-all test-unit $(UNIT) \
     test-security test-security-runtime test-security-provider test-contract test-engines test-local test-airflow test-gpu-steps test-long test-viewers test-browser screenshots \
     test-faults test-frameworks test-scripts setup-frameworks setup-scripts test-kubernetes test-kubernetes-long test-slurm test-ray setup-spark test-spark test-oldest test-compose compose-up compose-down test-wheels matrix chaos chaos-bar test-pool test-notebook pool-rounds standstills fuzz kills soak \
-    demo bench bench-torch bench-sharded bench-deferred bench-checkpoints bench-status bench-workers bench-page bench-traces gpu-check image cluster-up cluster-down build dist requirements clean clean-all
+    demo test-matrix bench bench-torch bench-sharded bench-deferred bench-checkpoints bench-status bench-workers bench-page bench-traces gpu-check image cluster-up cluster-down build dist requirements clean clean-all

@@ -64,6 +64,7 @@ TARGETS: Mapping[str, Sequence[str]] = {
     "airflow": ("test-airflow", "test-long"),
     "tensorflow": ("test-tensorflow",),
     "scripts": ("test-scripts",),
+    "matrix": ("test-matrix",),
     "slurm": ("test-slurm",),
     "kubernetes": ("test-kubernetes", "test-kubernetes-long"),
     "kubernetes_nodes": ("test-kubernetes",),

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import psutil
 
-from elastic_runtime.run.status import Status, WorkerStatus
+from elastic_runtime.run.status import Phase, Status, WorkerStatus
 from tests.chaos.judge import Applied
 from tests.chaos.places import RoundRun
 from tests.chaos.plan import Fault, FaultKind
@@ -26,6 +26,14 @@ class Target:
     """Pids."""
     taken_along: tuple[int, ...] = ()
     """Pids of processes that end if the signalled ones are killed."""
+
+
+OF_THE_RUN: Mapping[FaultKind, Callable[[RoundRun, Fault], object]] = {
+    FaultKind.RESIZE: lambda run, fault: run.resize(fault.size),
+    FaultKind.PAUSE: lambda run, _: run.pause(),
+    FaultKind.DELETE_LAUNCHER: lambda run, _: run.delete_launcher(),
+}
+"""Those that hit no process of this machine."""
 
 
 @dataclass
@@ -49,10 +57,12 @@ class Injector:
         self._pending = [(self.begin + fault.at, fault) for fault in self.faults]
         self._takings: list[tuple[float, str]] = []
         self._stopped: list[tuple[float, int, psutil.Process]] = []
+        self._paused: list[tuple[float, int]] = []
 
     def tick(self, now: float, status: Status) -> None:
         """Do what is due."""
         self._let_go_on(now)
+        self._resume(now, status)
         for at, worker in [taking for taking in self._takings if taking[0] <= now]:
             self._takings.remove((at, worker))
             self._take(now, worker, status)
@@ -69,12 +79,10 @@ class Injector:
         self._let_go_on(now, due_only=False)
 
     def _apply(self, now: float, fault: Fault, status: Status) -> bool:
-        if fault.kind is FaultKind.RESIZE:
-            self.run.resize(fault.size)
-            self.applied.append(Applied(fault, now))
-            return True
-        if fault.kind is FaultKind.DELETE_LAUNCHER:
-            self.run.delete_launcher()
+        if of_the_run := OF_THE_RUN.get(fault.kind):
+            of_the_run(self.run, fault)
+            if fault.kind is FaultKind.PAUSE:
+                self._paused.append((now + fault.seconds, len(self.applied)))
             self.applied.append(Applied(fault, now))
             return True
         target = choose(fault, [worker for worker in status.workers if self._is_here(worker)])
@@ -120,6 +128,12 @@ class Injector:
             _sent(process, signal.SIGCONT)
             self.applied[index] = replace(self.applied[index], until=now)
 
+    def _resume(self, now: float, status: Status) -> None:
+        for pause in [pause for pause in self._paused if pause[0] <= now and _is_paused(status)]:
+            self._paused.remove(pause)
+            self.run.resume()
+            self.applied[pause[1]] = replace(self.applied[pause[1]], until=now)
+
     def _process(self, pid: int) -> psutil.Process | None:
         try:
             process = psutil.Process(pid)
@@ -143,6 +157,10 @@ def choose(fault: Fault, here: Sequence[WorkerStatus]) -> Target | None:
             worker = here[int(fault.pick * len(here))]
             return Target((worker.name,), worker.pids[:1], worker.pids[1:])
     return None
+
+
+def _is_paused(status: Status) -> bool:
+    return status.phase is Phase.PAUSED and all(worker.state.gone for worker in status.workers)
 
 
 def _sent(process: psutil.Process, number: signal.Signals) -> bool:

@@ -15,7 +15,7 @@ from typing import Any
 from elastic_runtime.run.spec import CheckpointSpec, RecoverySpec, Timing
 from tests.chaos.places import HERE, Place, RoundRun
 from tests.chaos.plan import Plan
-from tests.engines.kinds import HOROVOD, HUB, TORCH, TORCH_IN_PLACE, Kind
+from tests.engines.kinds import HOROVOD, HOROVODRUN, HUB, TORCH, TORCH_IN_PLACE, TORCHRUN, Kind
 
 EPOCHS, STEP_SECONDS = 16, 0.05
 """A run that nobody disturbs trains for about six seconds: 112 steps."""
@@ -84,3 +84,5 @@ JOBS = (
     Job(replace(TORCH, script="rich_sharded.py"), durable=True, variant="-sharded"),
     Job(HUB, durable=False),
 )
+RESTARTED = tuple(Job(kind, durable=False) for kind in (TORCHRUN, HOROVODRUN))
+"""Whose scripts write checkpoints of their own."""

@@ -40,7 +40,7 @@ class Applied:
     """Of the processes that it hit. Those that end with one of them are named too, where it is killed."""
     workers: tuple[str, ...] = ()
     until: float | None = None
-    """When a process that stood still went on."""
+    """When a process that stood still, or a run that was paused, went on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,8 +84,9 @@ def pauses(steps: Iterable[float], end: float, reasons: Sequence[Span]) -> list[
 def explanations(applied: Sequence[Applied], looks: Sequence[Look], minimum: int, end: float) -> list[Span]:
     """When the training could not go on, whatever the launcher does.
 
-    That is: while a process was stopped by us, unless we have killed it meanwhile; and while the run was suspended with
-    fewer workers than its minimum. What it takes to recover afterwards is the run's own time.
+    That is: while a process was stopped by us, unless we have killed it meanwhile; while we had the run paused; and
+    while it was suspended with fewer workers than its minimum. What it takes to recover afterwards is the run's own
+    time.
 
     Args:
         applied: every fault, in the order of their times.
@@ -96,13 +97,14 @@ def explanations(applied: Sequence[Applied], looks: Sequence[Look], minimum: int
     stopped = [
         Span(stop.at, min(stop.until or end, _killed(stop, applied), end)) for stop in applied if stop.fault.kind.stops
     ]
+    paused = [Span(each.at, each.until or end) for each in applied if each.fault.kind is FaultKind.PAUSE]
     nexts = [*(look.at for look in looks[1:]), end]
     short = [
         Span(look.at, until)
         for look, until in zip(looks, nexts, strict=False)
         if look.suspended and look.able < minimum
     ]
-    return [*stopped, *short]
+    return [*stopped, *paused, *short]
 
 
 def _killed(stop: Applied, applied: Sequence[Applied]) -> float:
@@ -238,11 +240,9 @@ def _undigested(outcome: Outcome, expected: Expected) -> str:
 
 
 def orderly(applied: Iterable[Applied]) -> bool:
-    """Whether nothing was done that may cost a step: only sizes, and notices in time."""
+    """Whether nothing was done that may cost a step: only sizes, pauses, and notices in time."""
     faults = [each.fault for each in applied]
-    return all(
-        fault.kind is FaultKind.RESIZE or (fault.kind.notices and fault.seconds >= ORDERLY_NOTICE) for fault in faults
-    )
+    return all(fault.kind.planned or (fault.kind.notices and fault.seconds >= ORDERLY_NOTICE) for fault in faults)
 
 
 def _lost(repeated: int, applied: Sequence[Applied]) -> str:

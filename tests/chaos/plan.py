@@ -32,6 +32,8 @@ class FaultKind(StrEnum):
     NOTICE = "notice"
     """One worker will be taken."""
     NOTICE_ALL = "notice_all"
+    PAUSE = "pause"
+    """Of the run; it is resumed later, once it has no worker any more."""
     DELETE_LAUNCHER = "delete_launcher"
     """Of a run in pods: its pod; another one comes."""
 
@@ -46,13 +48,18 @@ class FaultKind(StrEnum):
         return self in (FaultKind.KILL_RANK, FaultKind.KILL_AGENT, FaultKind.KILL_ALL_RANKS)
 
     @property
+    def planned(self) -> bool:
+        """Whether the run itself is asked for it."""
+        return self in (FaultKind.RESIZE, FaultKind.PAUSE)
+
+    @property
     def notices(self) -> bool:
         """Whether workers are told that they will be taken."""
         return self in (FaultKind.NOTICE, FaultKind.NOTICE_ALL)
 
 
-FAULTS = tuple(kind for kind in FaultKind if kind is not FaultKind.DELETE_LAUNCHER)
-"""That are done anywhere."""
+FAULTS = tuple(kind for kind in FaultKind if kind not in (FaultKind.DELETE_LAUNCHER, FaultKind.PAUSE))
+"""That are done anywhere, and to any engine: one without checkpoints cannot be paused."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +72,7 @@ class Fault:
     pick: float = 0.0
     """Which of the workers or ranks that are there then: a place between the first, 0, and behind the last, 1."""
     seconds: float = 0.0
-    """How long a process stands still; how far ahead a notice is."""
+    """How long a process stands still, or a run is paused at least; how far ahead a notice is."""
     size: int = 0
     """Workers asked for."""
     taken: bool = False

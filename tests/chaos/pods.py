@@ -113,6 +113,14 @@ class DisturbedPods(PodRun):
         pod, grace = WorkerName.parse(worker).pod, f"--grace-period={max(1, round(seconds))}"
         self._kubectl("delete", "pod", pod, grace, "--wait=false", "--ignore-not-found")
 
+    def pause(self) -> None:
+        """Ask for a pause."""
+        await_(self._cluster.pause(self.ref, by="ada"))
+
+    def resume(self) -> None:
+        """Ask for the end of the pause, at the size before it."""
+        await_(self._cluster.resume(self.ref, None, by="ada"))
+
     def delete_launcher(self) -> None:
         """Another one looks after the run."""
         self.delete_pods(Part.LAUNCHER)

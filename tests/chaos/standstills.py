@@ -23,13 +23,13 @@ from statistics import median
 
 from benchmarks.harness.processes import become_subreaper, end_descendants, handle_sigterm
 from elastic_runtime.documents import to_json
-from tests.chaos.jobs import JOBS, Job
+from tests.chaos.jobs import JOBS, RESTARTED, Job
 from tests.chaos.judge import Expected, judge
 from tests.chaos.load import busy_loops
 from tests.chaos.plan import MAXIMUM, Fault, FaultKind, Plan, Stand
 from tests.chaos.round import play, undisturbed
 from tests.chaos.stood import ALARMS, FAILS, GOES_ON, Found, Seen, alarms, find
-from tests.engines.kinds import HOROVODRUN, HUB, TORCHRUN
+from tests.engines.kinds import HUB
 from tests.local.harness import ScriptedRun
 
 BUILD = Path(__file__).resolve().parents[2] / "build" / "standstills"
@@ -44,8 +44,6 @@ STANDSTILL = 5.0
 """Seconds: ``recovery.standstill``."""
 WINDOW = 15.0
 """Seconds: ``recovery.window`` of calm rounds, so that stragglers are looked for in worlds that last no longer."""
-RESTARTED = tuple(Job(kind, durable=False) for kind in (TORCHRUN, HOROVODRUN))
-"""Their scripts write checkpoints of their own."""
 ENGINES = {job.engine: replace(job, epochs=EPOCHS) for job in (*JOBS, *RESTARTED) if job.kind is not HUB}
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
@@ -15,6 +16,7 @@ from typing import Any
 import psutil
 
 from elastic_runtime.clock import utc_now
+from elastic_runtime.documents import write_atomically
 from elastic_runtime.errors import RunNotFound
 from elastic_runtime.run.rundir import ReclaimNotice, RunDir
 from elastic_runtime.run.spec import RunSpec, WorkersSpec
@@ -58,6 +60,7 @@ class ScriptedRun(ResizedRun):
         )
         self._path = [str(folder) for folder in (*path, os.environ.get("PYTHONPATH", "")) if str(folder)]
         self._launcher: subprocess.Popen[bytes] | None = None
+        self._pause: dict[str, Any] = {}
 
     # Life
 
@@ -143,6 +146,18 @@ class ScriptedRun(ResizedRun):
 
     def resize(self, workers: int) -> None:
         self.folder.write_size(workers)
+
+    def pause(self) -> None:
+        """Ask for a pause, as Airflow's side notes it."""
+        self._pause = {"name": "pause", "workers": self.folder.read_size(), "by": "ada", "pause": True}
+        self._note(self._pause)
+
+    def resume(self) -> None:
+        """Ask for the end of the pause, at the size before it."""
+        self._note(self._pause, {**self._pause, "name": "resume", "pause": False, "resume": True})
+
+    def _note(self, *requests: Mapping[str, Any]) -> None:
+        write_atomically(self.folder.path / "record.json", json.dumps({"requests": requests}))
 
     def kill_rank(self, rank: int) -> None:
         self.kill_ranks(rank)

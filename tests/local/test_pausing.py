@@ -2,25 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from elastic_runtime.documents import write_atomically
 from elastic_runtime.run.spec import CheckpointSpec
 from elastic_runtime.run.status import EventKind, Phase
 from tests.local.conftest import Start
-from tests.local.harness import ScriptedRun
 from tests.paced import Script, Undisturbed, has_ended
 
 pytestmark = pytest.mark.timeout(300)
-
-
-def ask(run: ScriptedRun, *requests: dict[str, Any]) -> None:
-    """As Airflow's side notes them."""
-    write_atomically(run.folder.path / "record.json", json.dumps({"requests": requests}))
 
 
 @pytest.mark.shows(engine="horovod", fault="pause", place="local")
@@ -29,7 +20,7 @@ def test_no_step_is_lost_and_nothing_runs_meanwhile(start: Start, undisturbed: U
     run = start(Script("exact.py", holds=(20,)), (1, 2, 2), checkpoint=checkpoint)
     run.at(20)
     pids = [pid for rank in (0, 1) for pid in run.worker(rank).pids]
-    ask(run, pause := {"name": "p", "workers": 2, "by": "ada", "pause": True})
+    run.pause()
     run.until_status(lambda status: status.pause, "the pause is asked for")
     run.go(20)
     run.until_status(
@@ -38,7 +29,7 @@ def test_no_step_is_lost_and_nothing_runs_meanwhile(start: Start, undisturbed: U
     run.until(lambda: all(map(has_ended, pids)), "no agent and no rank is left")
     assert run.folder.read_size() == 0
 
-    ask(run, pause, {"name": "r", "workers": 2, "by": "ada", "resume": True})
+    run.resume()
     status = run.succeed()
 
     assert set(run.ledger().steps().items()) == {(step, 1) for step in range(1, 71)}

@@ -77,6 +77,12 @@ class Disturbed:
     def reclaim(self, worker: str, seconds: float) -> None:
         self.asked.append((worker, seconds))
 
+    def pause(self) -> None:
+        self.asked.append("pause")
+
+    def resume(self) -> None:
+        self.asked.append("resume")
+
 
 @pytest.fixture
 def start() -> Iterator[Callable[[], subprocess.Popen[bytes]]]:
@@ -115,6 +121,19 @@ def test_a_fault_is_done_at_its_time_and_once() -> None:
         injecting.tick(now, status())
     assert run.asked == [3, 1]
     assert [applied.at for applied in injecting.applied] == [101.0, 102.0]
+
+
+def test_a_pause_ends_when_its_time_is_over_and_nobody_works_any_more() -> None:
+    run, injecting = injector(Fault(1.0, FaultKind.PAUSE, seconds=2.0))
+    trains, here = status(), status(worker("worker-0", 1))
+    paused = replace(trains, phase=Phase.PAUSED)
+    for now, seen in ((101.0, trains), (102.0, paused), (103.5, trains), (104.0, replace(here, phase=Phase.PAUSED))):
+        injecting.tick(now, seen)
+        assert (run.asked, injecting.applied[0].until) == (["pause"], None)
+    for now in (105.0, 106.0):
+        injecting.tick(now, paused)
+    assert run.asked == ["pause", "resume"]
+    assert injecting.applied[0].until == 105.0
 
 
 def test_a_stopped_process_goes_on_when_its_time_is_over(start: Callable[[], subprocess.Popen[bytes]]) -> None:

@@ -105,6 +105,12 @@ def test_a_stopped_process_that_is_killed_explains_nothing_any_more(killed: Appl
     assert explanations(applied, [], minimum=1, end=100.0) == [Span(5.0, until)]
 
 
+@pytest.mark.parametrize(("until", "end"), [(9.0, 9.0), (None, 100.0)])
+def test_a_run_that_we_pause_explains_itself(until: float | None, end: float) -> None:
+    applied = [Applied(Fault(5.0, FaultKind.PAUSE, seconds=1.0), 5.0, until=until)]
+    assert explanations(applied, [], minimum=1, end=100.0) == [Span(5.0, end)]
+
+
 def test_kills_sizes_and_notices_explain_no_pause() -> None:
     done = [
         kill(1.0, 7),

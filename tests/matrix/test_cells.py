@@ -1,0 +1,106 @@
+"""Each training through each fault alone, in the place that PLACE names: it ends as if nothing had been done to it.
+
+The rounds of ``make chaos``, with one fault each. Judged alike: weights of the undisturbed run to the bit, states after
+every fifth step too, no step lost by a size or a notice, no longer pause than ``LONGEST_PAUSE``, nothing left behind.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from tests.chaos.jobs import JOBS, RESTARTED, Job
+from tests.chaos.judge import Expected, judge
+from tests.chaos.places import PLACES, Place
+from tests.chaos.plan import Fault, FaultKind, Plan, Stand
+from tests.chaos.round import Round, play, undisturbed
+
+PLACE = os.environ.get("PLACE") or "local"
+TRAININGS = {job.engine: job for job in (*JOBS, *RESTARTED) if not job.kind.path}
+SURE_NOTICE = 8.0
+"""Seconds: all that has to happen happens before."""
+STANDSTILL = 5.0
+"""Seconds: ``recovery.standstill``."""
+
+Played = Callable[[Plan], Round]
+"""Plays a plan, and fails where it did not end as it should."""
+
+pytestmark = pytest.mark.timeout(900)
+
+
+@pytest.fixture(scope="session")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+    with PLACES[PLACE](tmp_path_factory.mktemp("place")) as found:
+        yield found
+
+
+@pytest.fixture(scope="session")
+def expected(place: Place, tmp_path_factory: pytest.TempPathFactory) -> Callable[[Job], Expected]:
+    """What a training comes to that nobody disturbs."""
+
+    @cache
+    def by(job: Job) -> Expected:
+        return undisturbed(job, tmp_path_factory.mktemp("undisturbed"))
+
+    return by
+
+
+@pytest.fixture(params=TRAININGS)
+def played(request: pytest.FixtureRequest, place: Place, expected: Callable[[Job], Expected], tmp_path: Path) -> Played:
+    job = replace(TRAININGS[request.param], place=place)
+
+    def played(plan: Plan) -> Round:
+        found, run = play(job, plan, tmp_path / f"{job.engine}-run")
+        troubles = judge(found.outcome, found.applied, expected(job)).troubles
+        assert not troubles, run.report("; ".join(troubles))
+        assert not found.missed, run.report(f"nobody was there for {found.missed}")
+        return found
+
+    return played
+
+
+def plan(*faults: Fault) -> Plan:
+    return Plan(seed=0, checkpoint_every=0.2, faults=faults)
+
+
+def test_it_trains_at_other_sizes(played: Played) -> None:
+    found = played(plan(*(Fault(at, FaultKind.RESIZE, size=size) for at, size in ((0.5, 3), (3.0, 1)))))
+    assert {2, 1} <= set(found.worlds)
+
+
+def test_a_worker_leaves_before_it_is_taken(played: Played) -> None:
+    found = played(plan(Fault(1.0, FaultKind.NOTICE, 0.9, SURE_NOTICE, taken=True)))
+    assert len(found.worlds) > 1
+
+
+def test_all_workers_are_taken_and_others_go_on(played: Played) -> None:
+    found = played(plan(Fault(1.0, FaultKind.NOTICE_ALL, 0.0, SURE_NOTICE, taken=True)))
+    assert len(found.worlds) > 1
+
+
+def test_a_rank_is_killed(played: Played) -> None:
+    assert len(played(plan(Fault(1.0, FaultKind.KILL_RANK, 0.9))).worlds) > 1
+
+
+def test_a_worker_is_killed_with_its_ranks(played: Played) -> None:
+    assert len(played(plan(Fault(1.0, FaultKind.KILL_AGENT, 0.9))).worlds) > 1
+
+
+def test_all_ranks_are_killed_at_once(played: Played) -> None:
+    assert len(played(plan(Fault(1.5, FaultKind.KILL_ALL_RANKS))).worlds) > 1
+
+
+def test_a_rank_that_stands_still_is_replaced(played: Played) -> None:
+    found = played(replace(plan(), stand=Stand("stop", step=20, rank=1), standstill=STANDSTILL))
+    assert len(found.worlds) > 1
+
+
+def test_a_pause_leaves_no_worker_and_costs_no_step(played: Played) -> None:
+    found = played(plan(Fault(1.0, FaultKind.PAUSE, seconds=1.0)))
+    assert len(found.worlds) > 1
+    assert found.applied[0].until is not None, "it was paused, and has been resumed"
