@@ -114,7 +114,8 @@ def test_a_fleet_that_is_evicted_at_once_and_then_its_launcher_lose_no_step(
     step = steps[0]
     assert step is not None
     assert 20 < step < 70, "it trained on for as long as it could"
-    assert handovers(status)[-1] == step
+    # Of the last one the launcher hears if its rank still lives to say so once it is durable.
+    assert set(handovers(status)) <= {20, step}
     assert set(run.ledger().steps().items()) == ALL_ONCE
     undisturbed.assert_same(run)
 
