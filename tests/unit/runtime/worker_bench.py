@@ -8,6 +8,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
+import psutil
+
 from elastic_runtime.agent.ranks import Ranks
 from elastic_runtime.protocol.wire import AgentMessage, Output, RankExited, RankStarted, Ready
 
@@ -91,3 +93,32 @@ class SomeWorld:
 
 
 WORLD = SomeWorld()
+
+
+LOADER = code("""
+import multiprocessing, os, signal, sys, time
+for _ in range(2):
+    child = multiprocessing.get_context("fork").Process(target=time.sleep, args=(600,), daemon=True)
+    child.start()
+    print(child.pid)
+print("ready")
+if how := os.environ.get("HOW"):
+    print("the last line")
+    os._exit(int(how))
+time.sleep(600)
+""")
+"""A rank with workers that hold its output open, as a DataLoader's do."""
+
+
+def gone(pid: int) -> None:
+    """Wait until that process has ended; its parent may not have waited for it yet."""
+    try:
+        process = psutil.Process(pid)
+        psutil.wait_procs([process], timeout=0)
+        for _ in range(int(SOON / 0.01)):
+            if process.status() == psutil.STATUS_ZOMBIE:
+                return
+            psutil.wait_procs([process], timeout=0.01)
+    except psutil.NoSuchProcess:
+        return
+    raise AssertionError(f"{process} is still there")

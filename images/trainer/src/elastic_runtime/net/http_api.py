@@ -49,7 +49,7 @@ class HttpApi:
         """
         data = None if body is None else json.dumps(body).encode()
         try:
-            request = Request(  # noqa: S310  # http, as whoever made the address has checked
+            request = Request(  # noqa: S310  # http or https: the address was checked before
                 self.address + path, data, {"Content-Type": "application/json", **headers}, method=method
             )
             try:
