@@ -1,6 +1,7 @@
 """Sum up the JUnit reports of all test runs: a line for each run, each failure, and at the end ``N passed, N failed``.
 
-Failures are near the end, since who shows only a part of a long output shows its last lines.
+Failures are near the end, and the names of all that failed after them, since who shows only a part of a long output
+shows its last lines.
 
 usage: test_summary.py FOLDER [PART...]
 
@@ -59,8 +60,8 @@ def duration(cases: list[ElementTree.Element]) -> float:
     return sum(float(case.get("time", "0")) for case in cases)
 
 
-def failures(report: str, cases: list[ElementTree.Element]) -> Iterator[str]:
-    """How each failed test of one report failed, in a few lines."""
+def failures(report: str, cases: list[ElementTree.Element]) -> Iterator[tuple[str, list[str]]]:
+    """Each failed test of one report, and how it failed, in a few lines of which the first says where."""
     for case in cases:
         for part in case:
             if part.tag in FAILED:
@@ -68,7 +69,7 @@ def failures(report: str, cases: list[ElementTree.Element]) -> Iterator[str]:
                 place = (part.text or "").rstrip().rsplit("\n", maxsplit=1)[-1]
                 kept = said if len(said) <= SAID else [*said[: SAID // 2], "…", *said[-SAID // 2 :]]
                 printed = (case.findtext("system-out") or "").rstrip().splitlines()[-PRINTED:]
-                yield "\n    ".join([f"{part.tag} of {report}: {case.get('name')}", place, *kept, *printed])
+                yield f"{part.tag} of {report}: {case.get('name')}", [place, *kept, *printed]
 
 
 def main(folder: str, *parts: str) -> int:
@@ -77,9 +78,13 @@ def main(folder: str, *parts: str) -> int:
     counts = {report: count(cases) for report, cases in reports.items()}
     for report, one in counts.items():
         print(f"{report}: {one}, {one.skipped} skipped, in {duration(reports[report]):.0f} s")
-    for report, cases in reports.items():
-        for failure in failures(report, cases):
-            print(failure)
+    failed = [failure for report, cases in reports.items() for failure in failures(report, cases)]
+    for name, how in failed:
+        print("\n    ".join([name, *how]))
+    if len(failed) > 1:
+        print("All that failed:")
+        for name, how in failed:
+            print(f"{name}, {how[0]}")
     total = sum(counts.values(), Counts())
     for part in parts:
         reported = any(one.failed for report, one in counts.items() if report.startswith(part.removeprefix("test-")))

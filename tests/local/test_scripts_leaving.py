@@ -47,7 +47,8 @@ def test_a_callback_is_told_on_every_rank_before_one_leaves(start: Start) -> Non
 
 
 def test_a_plain_script_saves_its_own_file_before_all_are_taken_and_begins_with_it(start: Start) -> None:
-    script = Script("stock.py", ("notice",), epochs=2, holds=(20,), step_seconds=0.1)
+    # The 40 steps that are left take 12 s on any machine, more than the workers have.
+    script = Script("stock.py", ("notice",), epochs=2, holds=(20,), step_seconds=0.3)
     run = start(script, (2, 2, 2), recovery=RecoverySpec(backoff=0.1))
     run.at(20)
     take_all(run, 8.0)
@@ -64,7 +65,6 @@ def test_a_plain_script_saves_its_own_file_before_all_are_taken_and_begins_with_
 
 
 def test_a_stock_state_wrapped_in_one_line_loses_no_step_when_all_are_taken(start: Start, tmp_path: Path) -> None:
-    # The 40 steps that are left take 12 s on any machine, more than the workers have.
     script = Script("stock.py", ("durable",), epochs=2, holds=(20,), step_seconds=0.3)
     checkpoint = CheckpointSpec((tmp_path / "checkpoints").as_uri(), every=3600.0)
     run = start(script, (2, 2, 2), checkpoint=checkpoint, recovery=RecoverySpec(backoff=0.1))

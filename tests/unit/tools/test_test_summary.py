@@ -85,6 +85,21 @@ def test_a_failure_fails_the_whole(tmp_path: Path, capsys: pytest.CaptureFixture
     ]
 
 
+def test_all_that_failed_are_named_last(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    report(tmp_path, "one", FAILED)
+    report(tmp_path, "two", PASSED, FAILED.replace('"failed"', '"another"'))
+
+    assert main(str(tmp_path), "test-one", "test-two") == 1
+    assert capsys.readouterr().out.splitlines()[-6:] == [
+        "All that failed:",
+        "failure of one: failed, there.py:3: Oh",
+        "failure of two: another, there.py:3: Oh",
+        "make test-one failed",
+        "make test-two failed",
+        "1 passed, 2 failed",
+    ]
+
+
 def test_of_a_long_failure_the_beginning_and_the_end_are_said(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
