@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import pairwise
 from typing import Any
 
-from digits.ledger import Entry, count, losses
-from elastic_runtime.run.status import Status
+from digits.ledger import Entry, StepLoss, count, losses
+from elastic_runtime.run.status import EventKind, Status
 
 WANTED_SIZES = (2, 3, 2)
 """World sizes that have to occur in this order, others between them allowed."""
 WANTED_ACCURACY = 0.97
+_CAUSES = {EventKind.SIZE_ASKED, EventKind.NOTICE}
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,12 +40,19 @@ class Outcome:
     accuracy: float | None
     """On the test shard; None when it was not evaluated."""
     phases: tuple[Phase, ...]
+    next_sizes: tuple[tuple[int, float | None], ...] = ()
+    """Each world size after the first, and the seconds to its first step from the newest event that asked for another
+    size or told of a notice; None: there is none before it."""
 
     def figures(self) -> dict[str, str]:
         """For the table and the report."""
         accuracy = "not evaluated" if self.accuracy is None else f"{self.accuracy:.4f}"
+        since = ", ".join(
+            f"{size} in {'?' if seconds is None else f'{seconds:.1f} s'}" for size, seconds in self.next_sizes
+        )
         return {
             "world sizes": " → ".join(map(str, self.world_sizes)),
+            "from size asked or notice to its first step": since or "none",
             "steps": f"{self.steps:,}",
             "samples seen": f"{self.samples_seen:,}",
             "samples lost / repeated": f"{self.samples_lost:,} / {self.samples_repeated:,}",
@@ -54,6 +63,7 @@ class Outcome:
         """For ``build/demo.json``."""
         return {
             "world_sizes": list(self.world_sizes),
+            "next_sizes": [[size, seconds and round(seconds, 2)] for size, seconds in self.next_sizes],
             "steps": self.steps,
             "samples_seen": self.samples_seen,
             "samples_lost": self.samples_lost,
@@ -101,6 +111,7 @@ def look_back(
         samples_repeated=counts.repeated,
         accuracy=accuracy,
         phases=tuple(phases),
+        next_sizes=tuple(_next_sizes(steps, status)),
     )
     return LookBack(outcome, status)
 
@@ -133,6 +144,14 @@ def task_phases(tasks: Iterable[Mapping[str, Any]]) -> list[Phase]:
             start, end = (datetime.fromisoformat(task[key]).timestamp() for key in ("start_date", "end_date"))
             phases.append(Phase(task["task_id"], start, end - start))
     return sorted(phases, key=lambda phase: phase.start)
+
+
+def _next_sizes(steps: Iterable[StepLoss], status: Status) -> Iterator[tuple[int, float | None]]:
+    causes = [event.time.timestamp() for event in status.events if event.kind in _CAUSES]
+    for before, step in pairwise(steps):
+        if step.world_size != before.world_size:
+            cause = max((time for time in causes if time <= step.time), default=None)
+            yield step.world_size, None if cause is None else step.time - cause
 
 
 def _merged(sizes: Iterable[int]) -> tuple[int, ...]:

@@ -10,12 +10,20 @@ import pytest
 
 from demo_kit.look_back import LookBack, Outcome, Phase, contains_in_order, look_back, problems, task_phases
 from digits.ledger import Entry
+from elastic_runtime.run.status import Event, EventKind, Status
 from elastic_runtime.run.status import Phase as RunPhase
-from elastic_runtime.run.status import Status
 
 GOOD = Outcome((2, 3, 2, 3), steps=40, samples_seen=80, samples_lost=0, samples_repeated=0, accuracy=0.98, phases=())
 START = 1_800_000_000.0
-STATUS = Status("run", "uid", RunPhase.SUCCEEDED, "all ranks ended with code 0", datetime.fromtimestamp(START, UTC))
+STATUS = Status(
+    *("run", "uid", RunPhase.SUCCEEDED, "all ranks ended with code 0", datetime.fromtimestamp(START, UTC)),
+    events=(
+        Event(datetime.fromtimestamp(START + 2, UTC), EventKind.SIZE_ASKED, "4 workers asked for, 2 before"),
+        Event(datetime.fromtimestamp(START + 3.5, UTC), EventKind.SIZE_ASKED, "3 workers asked for, 4 before"),
+        Event(datetime.fromtimestamp(START + 6.5, UTC), EventKind.NOTICE, "worker-2 will be taken in 20 s"),
+        Event(datetime.fromtimestamp(START + 9, UTC), EventKind.NOTICE, "worker-1 will be taken in 20 s"),
+    ),
+)
 
 
 def looked_back(accuracy: float | None = 0.98) -> LookBack:
@@ -38,9 +46,23 @@ def test_sizes_and_counts_come_from_the_ledgers() -> None:
     assert problems(outcome) == []
 
 
+def test_the_seconds_to_a_size_are_from_the_newest_event_that_asked_for_it() -> None:
+    assert looked_back().outcome.next_sizes == ((3, 2.5), (2, 1.5))
+    found = look_back(
+        [Entry(step, 0, 0, size, (), 1.0, START + step) for step, size in ((1, 2), (2, 3))], 0, 1, STATUS, None, ()
+    )
+    assert found.outcome.next_sizes == ((3, 0.0),)
+    found = look_back(
+        [Entry(step, 0, 0, size, (), 1.0, START + step - 9) for step, size in ((1, 2), (2, 3))], 0, 1, STATUS, None, ()
+    )
+    assert found.outcome.next_sizes == ((3, None),)
+    assert found.outcome.figures()["from size asked or notice to its first step"] == "3 in ?"
+
+
 def test_the_json_has_exactly_the_promised_keys() -> None:
     assert looked_back().outcome.plain() == {
         "world_sizes": [2, 3, 2],
+        "next_sizes": [[3, 2.5], [2, 1.5]],
         "steps": 4,
         "samples_seen": 9,
         "samples_lost": 0,
@@ -90,6 +112,7 @@ def test_tasks_become_phases_in_the_order_of_their_starts() -> None:
 def test_the_table_and_the_page_show_the_same_figures() -> None:
     assert looked_back().outcome.figures() == {
         "world sizes": "2 → 3 → 2",
+        "from size asked or notice to its first step": "3 in 2.5 s, 2 in 1.5 s",
         "steps": "4",
         "samples seen": "9",
         "samples lost / repeated": "0 / 0",
