@@ -63,9 +63,10 @@ def test_no_step_is_lost_when_all_workers_are_taken_at_their_deadline(
     [step] = resumed_at(status)
     assert step is not None
     assert 20 < step < 70, "it trained on for as long as it could"
-    assert [event.message for event in status.events if event.kind is EventKind.HANDOVER][-1].startswith(
-        f"durable checkpoint of step {step} "
-    )
+    # Of the last one the launcher hears if its rank still lives to say so once it is durable.
+    told = [event.step for event in status.events if event.kind is EventKind.HANDOVER]
+    assert told
+    assert all(each is not None and 20 <= each <= step for each in told)
     assert set(run.ledger().steps().items()) == {(step, 1) for step in range(1, 71)}
     undisturbed.assert_same(run)
 
