@@ -35,6 +35,7 @@ class Queue:
         self.cancelled: list[tuple[str, ...]] = []
         self.complaint = ""
         self.out = False
+        self.looks = 0
 
     def __call__(self, command: Sequence[str], stdin: str, variables: object) -> tuple[int, str, str]:
         assert variables
@@ -50,6 +51,7 @@ class Queue:
                 self.comments[number], self.states[number] = said.removeprefix("--comment="), "PENDING"
                 return 0, f"{number}\n", ""
             case "squeue":
+                self.looks += 1
                 return 0, "".join(f"{self.line(number)}\n" for number in self.states), ""
             case "scancel":
                 self.cancelled.append(tuple(command[2:]))
@@ -247,6 +249,29 @@ def test_a_lost_worker_is_killed_and_replaced(tmp_path: Path) -> None:
             assert workers.end("worker-0") == "its job is ended, and another is submitted"
             await until(lambda: len(queue.states) == 2)
             assert queue.cancelled[0] == ("1",)
+
+    asyncio.run(run())
+
+
+def test_one_that_has_left_by_itself_is_replaced_as_soon_as_its_job_is_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Slurm says so a moment after the agent has gone, when nothing else may be awaited."""
+    monkeypatch.setattr(SlurmQueue, "later", 1000.0)
+
+    async def run() -> None:
+        queue = Queue()
+        async with played(tmp_path, queue) as workers:
+            workers.reconcile(1)
+            await until(lambda: queue.states)
+            queue.states["1"] = "RUNNING"
+            workers.came("worker-0")
+            workers.gone("worker-0")
+            looks = queue.looks
+            await until(lambda: queue.looks > looks + 1)
+            queue.states["1"] = "COMPLETED"
+            await until(lambda: len(queue.states) == 2)
+            assert workers.expects("worker-1")
 
     asyncio.run(run())
 

@@ -30,6 +30,8 @@ class Worker:
     """When it was first seen running."""
     came: bool = False
     """Its agent has connected."""
+    gone: bool = False
+    """Its agent is connected no more: its job is about to end."""
     asked_to_end: bool = False
 
     @property

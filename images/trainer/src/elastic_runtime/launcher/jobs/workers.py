@@ -149,10 +149,12 @@ class JobWorkers(FolderWorkers):
     @override
     def came(self, worker: str, /) -> None:
         if known := self._workers.get(worker):
-            self._workers[worker] = replace(known, came=True)
+            self._workers[worker] = replace(known, came=True, gone=False)
 
     @override
     def gone(self, worker: str, /) -> None:
+        if known := self._workers.get(worker):
+            self._workers[worker] = replace(known, gone=True)
         self._wake.set()
 
     @override
@@ -231,7 +233,7 @@ class JobWorkers(FolderWorkers):
     def _awaits(self) -> bool:
         """Whether something is about to happen."""
         some = self._workers.values()
-        return len(some) != self._wanted or any(each.asked_to_end or not each.came for each in some)
+        return len(some) != self._wanted or any(each.asked_to_end or each.gone or not each.came for each in some)
 
     async def _once(self) -> None:
         if self._workers:
