@@ -134,6 +134,8 @@ def test_a_job_of_a_federation_is_known_by_its_number() -> None:
         ("sbatch: error: Batch job submission failed: Invalid partition name specified", InvalidSettings),
         ("sbatch: error: Batch job submission failed: Requested node configuration is not available", InvalidSettings),
         ("sbatch: error: Batch job submission failed: Unable to contact slurm controller", ClusterUnavailable),
+        ("sbatch: error: Required partition not available (inactive or drain)", ClusterUnavailable),
+        ("sbatch: error: Required node not available (down, drained or reserved)", ClusterUnavailable),
         ("sbatch: error: Job violates accounting/QOS policy (job submit limit, user's size)", ClusterUnavailable),
     ],
 )
@@ -162,6 +164,18 @@ def missing() -> tuple[int, str, str]:
     from elastic_runtime.slurm.commands import on_this_machine
 
     return on_this_machine(["sbatch"], "", {}, {"PATH": "/nonexistent"})
+
+
+def test_a_command_hears_nothing_of_the_job_in_which_it_is_called(tmp_path: Path) -> None:
+    """``srun`` gives the launcher ``SLURM_CPU_BIND``, and ``sbatch`` would hand it on to workers."""
+    from elastic_runtime.slurm.commands import on_this_machine
+
+    variables = {"SLURM_CPU_BIND": "quiet,mask_cpu:0x1", "SLURM_JOB_ID": "6", "SLURM_CONF": "/etc/ours", "HOME": "/h"}
+    status, said, _ = on_this_machine(["env"], "", {"SLURM_TIME_FORMAT": "%s"}, {"PATH": "/usr/bin:/bin"} | variables)
+    assert status == 0
+    assert {"SLURM_CONF=/etc/ours", "SLURM_TIME_FORMAT=%s", "HOME=/h"} <= set(said.splitlines())
+    assert "SLURM_CPU_BIND" not in said
+    assert "SLURM_JOB_ID" not in said
 
 
 def test_a_comment_is_three_words() -> None:

@@ -27,6 +27,9 @@ LASTING = re.compile(
     r"never run|not satisf|exceeds"
 )
 """Of complaints that another try would hear again."""
+PASSING = re.compile("inactive or drain|down, drained|[Bb]usy")
+"""Of those, what an administrator or the next hour changes: a partition or a node that is drained."""
+_OF_THE_CLUSTER = ("SLURM_CONF", "SLURM_JWT", "SLURM_CLUSTERS")
 REMEDY = "Correct it, or ask those who look after the cluster"
 
 
@@ -53,11 +56,17 @@ class Shell(Protocol):
 def on_this_machine(
     command: Sequence[str], stdin: str, variables: Mapping[str, str], environment: Mapping[str, str] = os.environ
 ) -> tuple[int, str, str]:
-    """Call it here; implements :class:`Shell`."""
+    """Call it here; implements :class:`Shell`.
+
+    Of a job in which this runs, the command hears nothing: ``sbatch`` hands variables of Slurm on whatever is exported,
+    and the ``srun`` of a worker would bind it to the launcher's CPUs.
+    """
+    own = {name: value for name, value in environment.items() if not name.startswith("SLURM_")}
+    own |= {name: environment[name] for name in _OF_THE_CLUSTER if name in environment}
     try:
         done = subprocess.run(
             command, input=stdin, capture_output=True, text=True, errors="replace", timeout=TIMEOUT, check=False,
-            env={**environment, **variables},
+            env={**own, **variables},
         )  # fmt: skip
     except FileNotFoundError:
         problem = f"there is no {command[0]} on this machine"
@@ -155,7 +164,7 @@ class Commands(SlurmClient):
         if status == 0:
             return output
         said = printable(" ".join(line.removeprefix(f"{command[0]}: error: ") for line in errors.splitlines()), LONG)
-        if "ontact slurm controller" not in said and LASTING.search(said):
+        if "ontact slurm controller" not in said and LASTING.search(said) and not PASSING.search(said):
             if not fails:
                 return output
             raise InvalidSettings("slurm", f"{command[0]} says: {said}", REMEDY)
