@@ -19,12 +19,13 @@ from airflow.models import Connection
 from elastic_runtime.clock import utc_now
 from elastic_runtime.documents import to_json
 from elastic_runtime.errors import ClusterUnavailable, InvalidSettings
+from elastic_runtime.run.jobs import Job
 from elastic_runtime.run.rundir import RunDir
 from elastic_runtime.run.spec import RunSpec, WorkersSpec
 from elastic_runtime.run.status import WorkerState, WorkerStatus
 from elastic_runtime.slurm.commands import Commands
 from elastic_runtime.slurm.jobs import SPEC, SlurmSpec
-from elastic_training.clusters.jobs import LauncherJob
+from elastic_training.clusters.jobs import LauncherJob, SeenJobs
 from elastic_training.clusters.location import read_location
 from elastic_training.clusters.registry import check_cluster, get_cluster, has_pods, own_name
 from elastic_training.clusters.slurm import ByConnection, Queue, SlurmCluster, SlurmJobs, over_ssh, rest_access
@@ -127,12 +128,15 @@ class Answers:
     def __init__(self) -> None:
         self.queue = ""
         self.out = False
+        self.complaint = ""
         self.asked: list[list[str]] = []
 
     def __call__(self, command: Sequence[str], stdin: str, variables: object) -> tuple[int, str, str]:
         self.asked.append(list(command))
         if self.out:
             return 1, "", "Unable to contact slurm controller"
+        if self.complaint:
+            return 1, "", self.complaint
         return 0, {"sbatch": "7\n", "squeue": self.queue}.get(command[0], ""), ""
 
 
@@ -177,6 +181,14 @@ class TestLauncher:
             ("7|PENDING|N/A||Priority|elastic-training uid launcher\n", True),
             ("7|RUNNING|N/A|n1|None|elastic-training uid launcher\n", True),
             ("7|FAILED|N/A|n1|None|elastic-training uid launcher\n", False),
+            # Its submission had failed, as it seemed, so that there was another one.
+            (
+                "6|RUNNING|N/A|n1|None|elastic-training uid launcher\n"
+                "7|FAILED|N/A|n1|None|elastic-training uid launcher\n",
+                True,
+            ),
+            ("6|RUNNING|N/A|n1|None|elastic-training other launcher\n", False),
+            ("6|RUNNING|N/A|n1|None|elastic-training uid worker-0\n", False),
             ("", False),
         ],
     )
@@ -191,6 +203,35 @@ class TestLauncher:
         jobs.start(folder, {})
         slurm.out = True
         assert jobs.alive(folder)
+
+    def test_is_not_given_up_while_slurm_refuses_to_be_looked_at(
+        self, jobs: SlurmJobs, folder: RunDir, slurm: Answers
+    ) -> None:
+        jobs.start(folder, {})
+        slurm.complaint = "squeue: error: Invalid authentication credential"
+        assert jobs.alive(folder)
+
+    def test_both_are_ended_where_there_are_two(self, jobs: SlurmJobs, folder: RunDir, slurm: Answers) -> None:
+        jobs.start(folder, {})
+        slurm.queue = "6|RUNNING|N/A|n1|None|elastic-training uid launcher\n"
+        jobs.kill(folder)
+        assert slurm.asked[-1][2:] == ["6", "7"]
+
+    def test_a_system_that_is_slow_to_answer_is_asked_once(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        now, asked = [1000.0], []
+
+        def ask() -> list[Job]:
+            asked.append(now[0])
+            now[0] += 5.0
+            return []
+
+        monkeypatch.setattr("elastic_training.clusters.jobs.time.time", lambda: now[0])
+        seen = SeenJobs("Slurm", ask)
+        for _ in range(3):
+            seen.jobs()
+        assert asked == [1000.0]
+        seen.jobs(newer_than=1001.0)
+        assert len(asked) == 2
 
     def test_an_outage_is_found_out_once_in_a_while(self, jobs: SlurmJobs, folder: RunDir, slurm: Answers) -> None:
         (folder.path / "starter.json").write_text(to_json(LauncherJob("7", time.time() - 60)))

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from typing_extensions import override
 
 from elastic_runtime.documents import from_json, to_json, write_atomically
-from elastic_runtime.errors import ClusterUnavailable, ElasticError
-from elastic_runtime.run.jobs import Job, JobState
+from elastic_runtime.errors import ClusterUnavailable, ElasticError, InvalidSettings
+from elastic_runtime.run.jobs import LAUNCHER, Job, JobState
 from elastic_runtime.run.reading import read_bytes
 from elastic_runtime.run.rundir import RunDir
 from elastic_runtime.run.status import WorkerStatus
@@ -54,7 +54,7 @@ class SeenJobs:
         self._system, self._ask = system, ask
         self._lock = threading.Lock()
         self._jobs: dict[str, Job] = {}
-        self._asked = self._failed = -math.inf
+        self._asked = self._answered = self._failed = -math.inf
 
     def jobs(self, newer_than: float = -math.inf) -> Mapping[str, Job]:
         """By id. Raises ClusterUnavailable, for :data:`OUTAGE` without asking again: each answer takes long then.
@@ -64,16 +64,17 @@ class SeenJobs:
         """
         with self._lock:
             now = time.time()
-            if now - LOOK < self._asked <= now and self._asked > newer_than:
+            if now - LOOK < self._answered <= now and self._asked > newer_than:
                 return self._jobs
             if now - OUTAGE < self._failed <= now:
                 raise ClusterUnavailable(f"{self._system} has not answered a moment ago")
             try:
                 self._jobs = {job.id: job for job in self._ask()}
-            except ClusterUnavailable:
+            except (ClusterUnavailable, InvalidSettings) as error:
                 self._failed = time.time()
-                raise
-            self._asked = now
+                # A look that is refused says nothing of runs that are there: they go on.
+                raise ClusterUnavailable(str(error)) from error
+            self._asked, self._answered = now, time.time()
             return self._jobs
 
 
@@ -100,15 +101,26 @@ class JobHost(LauncherHost):
         if starter is None:
             return False
         try:
-            job = self._seen.jobs(starter.submitted).get(starter.job)
+            return bool(self._launchers(run, starter))
         except ClusterUnavailable:
             return True
-        return job is not None and job.state is not JobState.OVER
 
     @override
     def kill(self, run: RunDir) -> None:
         if starter := read_starter(run):
-            self.cancel([starter.job])
+            others: list[str] = []
+            with suppress(ClusterUnavailable):
+                others = self._launchers(run, starter)
+            self.cancel(sorted({starter.job, *others}))
+
+    def _launchers(self, run: RunDir, starter: LauncherJob) -> list[str]:
+        """Ids of its launchers that wait or run. Of two, one serves the run: a submission that failed may be there."""
+        uid = run.read_spec().uid
+        return [
+            job.id
+            for job in self._seen.jobs(starter.submitted).values()
+            if job.state is not JobState.OVER and (job.id == starter.job or (job.run == uid and job.part == LAUNCHER))
+        ]
 
     @override
     def tidy(self, run: RunDir) -> None:
