@@ -26,13 +26,16 @@ STOPPED = 3
 _OURS = ("SPARK", "PYSPARK", "_SPARK", "PY4J", "PYTHONPATH", "PYTHONHASHSEED", "PYTHON_")
 """Beginnings of names of variables that Spark sets for its own Python, and a rank must not have."""
 _writing = threading.Lock()
+_events = 1
+"""File descriptor of the protocol."""
 
 
 def tell(**event: Any) -> None:
     """Write one event."""
+    line = f"{json.dumps(event)}\n".encode()
     with _writing:
-        sys.stdout.write(f"{json.dumps(event)}\n")
-        sys.stdout.flush()
+        while line:
+            line = line[os.write(_events, line) :]
 
 
 def run_agent(command: list[str], output: str, variables: dict[str, str], ours: tuple[str, ...]) -> int:
@@ -136,14 +139,16 @@ class Application:
 
     def watch(self) -> None:
         """Tell what Spark knows of tasks and executors, for as long as there is an application."""
-        while not self._scala.isStopped():
-            for worker in list(self._tasks):
-                try:
-                    self._look_at(worker)
-                except Exception as problem:  # noqa: BLE001  # it is looked at again in a moment
-                    sys.stderr.write(f"{worker} cannot be looked at: {_short(problem)}\n")
-            threading.Event().wait(LOOK)
-        os._exit(STOPPED)
+        try:
+            while not self._scala.isStopped():
+                for worker in list(self._tasks):
+                    try:
+                        self._look_at(worker)
+                    except Exception as problem:  # noqa: BLE001  # it is looked at again in a moment
+                        sys.stderr.write(f"{worker} cannot be looked at: {_short(problem)}\n")
+                threading.Event().wait(LOOK)
+        finally:  # Where Java's process has ended, it cannot even be asked.
+            os._exit(STOPPED)
 
     def _look_at(self, worker: str) -> None:
         if worker in self._ending:
@@ -183,6 +188,10 @@ def _short(problem: BaseException) -> str:
 
 def main() -> None:
     """Until the input ends."""
+    global _events  # before anybody tells anything
+    # Java writes to the standard output that it inherits: garbage collections, a dump of threads.
+    _events = os.dup(1)
+    os.dup2(2, 1)
     first = json.loads(sys.stdin.readline())
     variables = {name: os.environ[name] for name in first["exported"] if name in os.environ}
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable

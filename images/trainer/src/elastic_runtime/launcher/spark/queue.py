@@ -148,6 +148,8 @@ class SparkQueue(JobQueue):
                 process.stdin.close()
         if listening is not None:
             listening.join(END_TIMEOUT + 1.0)
+        if process is not None and process.poll() is None:
+            process.kill()
 
     # With self._lock held
 
