@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from elastic_runtime.errors import ElasticError, InvalidSettings
+from elastic_runtime.errors import ClusterUnavailable, ElasticError, InvalidSettings
 from elastic_runtime.run.spec import CheckpointSpec, RunSpec, Timing
 from elastic_runtime.run.status import Phase, Status
 from elastic_runtime.spark.data import VARIABLE
@@ -31,6 +31,8 @@ from elastic_training.spark_files import Files
 
 LOOK = 1.0
 """Seconds between two looks at the run."""
+OUTAGE = 300.0
+"""Seconds for which its status may not be readable."""
 _NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,40}[a-z0-9])?")
 
 
@@ -172,8 +174,7 @@ def _to_the_end(cluster: Cluster, spec: RunSpec) -> Status:
     owner = f"train {spec.uid}"
     ref: RunRef = run(cluster.claim(spec, owner)).ref
     try:
-        while not (status := run(cluster.status(ref))).phase.final:
-            time.sleep(LOOK)
+        status = _final(cluster, ref)
     except BaseException:  # raised again: whatever ends this, no run goes on without it
         with suppress(ElasticError):
             run(cluster.cancel(ref, "the program that has started it does not wait any more", owner))
@@ -183,6 +184,22 @@ def _to_the_end(cluster: Cluster, spec: RunSpec) -> Status:
     with suppress(ElasticError):  # What is left of it harms nobody.
         run(cluster.delete(ref, owner))
     return status
+
+
+def _final(cluster: Cluster, ref: RunRef) -> Status:
+    """The run's last status, once there is one."""
+    heard = time.monotonic()
+    while True:
+        try:
+            status = run(cluster.status(ref))
+        except ClusterUnavailable:
+            if time.monotonic() > heard + OUTAGE:
+                raise
+        else:
+            heard = time.monotonic()
+            if status.phase.final:
+                return status
+        time.sleep(LOOK)
 
 
 def _trained(status: Status, credentials: Mapping[str, str] | None) -> Trained:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import socket
@@ -9,6 +10,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -19,6 +21,7 @@ from elastic_runtime.run.rundir import RunDir
 from elastic_runtime.run.spec import RunSpec, WorkersSpec
 from elastic_runtime.run.status import Phase, Status
 from elastic_runtime.spark.jobs import SPEC, SparkSpec
+from elastic_training import spark
 from elastic_training.clusters import local
 from elastic_training.clusters.location import SparkName, read_location
 from elastic_training.clusters.registry import check_cluster, get_cluster, has_pods, own_name
@@ -212,6 +215,43 @@ class TestFromAFrame:
         with pytest.raises(ClusterUnavailable):
             train(object(), ["true"], cluster="team", data="/shared")
         assert seen == ["spark://m:1/runs", SparkSpec(master="spark://m:1", python="/a", pyspark="/b")]
+
+    @pytest.mark.parametrize(("outage", "ends"), [(300.0, True), (0.0, False)])
+    def test_a_status_that_cannot_be_read_for_a_moment_ends_no_run(
+        self, monkeypatch: pytest.MonkeyPatch, outage: float, ends: bool
+    ) -> None:
+        over = Status("run", "uid", Phase.SUCCEEDED, "", utc_now())
+        calls: list[str] = []
+
+        class Played:
+            answers = iter([ClusterUnavailable("status.json cannot be read"), over])
+
+            async def claim(self, *_: object) -> SimpleNamespace:
+                return SimpleNamespace(ref="run")
+
+            async def status(self, _: object) -> Status:
+                answer = next(self.answers)
+                if isinstance(answer, Exception):
+                    await asyncio.sleep(0.01)
+                    raise answer
+                return answer
+
+            async def cancel(self, *_: object) -> None:
+                calls.append("cancel")
+
+            async def delete(self, *_: object) -> None:
+                calls.append("delete")
+
+        monkeypatch.setattr(spark, "LOOK", 0.0)
+        monkeypatch.setattr(spark, "OUTAGE", outage)
+        cluster: Any = Played()
+        if ends:
+            assert spark._to_the_end(cluster, RunSpec("run", "uid", ("true",), WorkersSpec(1, 2, 3))) is over
+            assert calls == ["delete"]
+        else:
+            with pytest.raises(ClusterUnavailable, match="cannot be read"):
+                spark._to_the_end(cluster, RunSpec("run", "uid", ("true",), WorkersSpec(1, 2, 3)))
+            assert calls == ["cancel"]
 
     def test_a_model_needs_a_checkpoint_and_torch(self) -> None:
         status = Status("run", "uid", Phase.SUCCEEDED, "", utc_now())
