@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from datetime import timedelta
@@ -14,6 +15,7 @@ from elastic_runtime.clock import utc_now
 from elastic_runtime.launcher.jobs import workers as module
 from elastic_runtime.launcher.jobs.workers import JobWorkers
 from elastic_runtime.launcher.slurm.queue import SlurmQueue
+from elastic_runtime.retry import RetryPolicy
 from elastic_runtime.run.jobs import OUTPUTS
 from elastic_runtime.run.rundir import ReclaimNotice, RunDir
 from elastic_runtime.run.spec import RecoverySpec, RunSpec, WorkersSpec
@@ -34,8 +36,10 @@ class Queue:
         self.ends: dict[str, str] = {}
         self.cancelled: list[tuple[str, ...]] = []
         self.complaint = ""
+        self.taken = self.deaf = False
+        """Whether a job is there though sbatch complains; whether jobs cannot be ended."""
         self.out = False
-        self.looks = 0
+        self.looks = self.submissions = 0
 
     def __call__(self, command: Sequence[str], stdin: str, variables: object) -> tuple[int, str, str]:
         assert variables
@@ -43,16 +47,21 @@ class Queue:
             return 1, "", f"{command[0]}: error: Unable to contact slurm controller (connect failure)"
         match command[0]:
             case "sbatch":
-                if self.complaint:
+                self.submissions += 1
+                if self.complaint and not self.taken:
                     return 1, "", f"sbatch: error: {self.complaint}"
                 assert stdin.startswith("#!/bin/bash -l\n")
                 number = str(len(self.states) + 1)
                 [said] = [each for each in command if each.startswith("--comment=")]
                 self.comments[number], self.states[number] = said.removeprefix("--comment="), "PENDING"
+                if self.complaint:
+                    return 1, "", f"sbatch: error: {self.complaint}"
                 return 0, f"{number}\n", ""
             case "squeue":
                 self.looks += 1
                 return 0, "".join(f"{self.line(number)}\n" for number in self.states), ""
+            case "scancel" if self.deaf:
+                return 1, "", "scancel: error: Unable to contact slurm controller (connect failure)"
             case "scancel":
                 self.cancelled.append(tuple(command[2:]))
                 for number in command[2:]:
@@ -163,6 +172,101 @@ def test_of_many_the_one_that_was_named_leaves_and_no_other(tmp_path: Path, mean
             assert len(queue.states) == 3, "nobody takes its place"
 
     asyncio.run(run())
+
+
+def test_one_that_could_not_be_asked_to_leave_is_asked_again(tmp_path: Path) -> None:
+    async def run() -> None:
+        queue = Queue()
+        async with played(tmp_path, queue) as workers:
+            workers.reconcile(2)
+            await until(lambda: workers.expects("worker-1"))
+            queue.states.update({"1": "RUNNING", "2": "RUNNING"})
+            for name in ("worker-0", "worker-1"):
+                workers.came(name)
+            workers.world({"worker-0": 0, "worker-1": 1})
+            queue.deaf = True
+            workers.reconcile(1)
+            await until(workers.refusal)
+            queue.deaf = False
+            await until(lambda: queue.cancelled)
+            assert queue.cancelled[0] == ("--signal=TERM", "2")
+
+    asyncio.run(run())
+
+
+def test_a_job_that_is_there_though_its_submission_failed_is_one_of_the_runs(tmp_path: Path) -> None:
+    async def run() -> None:
+        queue = Queue()
+        queue.complaint, queue.taken = "Batch job submission failed: Socket timed out on send/recv operation", True
+        async with played(tmp_path, queue) as workers:
+            workers.reconcile(1)
+            await until(lambda: workers.expects("worker-0"))
+            queue.complaint = ""
+            looks = queue.looks
+            await until(lambda: queue.looks > looks + 5)
+            assert list(queue.states) == ["1"]
+
+    asyncio.run(run())
+
+
+def test_slurm_is_not_asked_without_end_for_what_it_has_no_room_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "backoff_policy", lambda _: RetryPolicy(1000.0, 1000.0))
+
+    async def run() -> None:
+        queue = Queue()
+        queue.complaint = "Batch job submission failed: Job violates accounting/QOS policy (job submit limit)"
+        async with played(tmp_path, queue) as workers:
+            workers.reconcile(1)
+            await until(lambda: queue.submissions)
+            await asyncio.sleep(0.1)  # ten looks
+            assert queue.submissions == 1
+            refusal = workers.refusal()
+            assert refusal is not None
+            assert "QOS policy" in refusal.words
+            assert not refusal.hopeless
+            workers.reconcile(0)
+            await until(lambda: workers.refusal() is None)
+
+    asyncio.run(run())
+
+
+def test_a_job_that_is_being_submitted_when_the_run_ends_is_ended_too(tmp_path: Path) -> None:
+    taken, goes_on = threading.Event(), threading.Event()
+
+    class Slow(Queue):
+        def __call__(self, command: Sequence[str], stdin: str, variables: object) -> tuple[int, str, str]:
+            if command[0] == "sbatch":
+                taken.set()
+                assert goes_on.wait(SOON)
+            return super().__call__(command, stdin, variables)
+
+    async def run() -> None:
+        queue = Slow()
+        async with played(tmp_path, queue) as workers:
+            workers.reconcile(1)
+            await until(taken.is_set)
+            asyncio.get_running_loop().call_later(0.2, goes_on.set)
+        assert queue.states == {"1": "CANCELLED"}
+
+    asyncio.run(run())
+
+
+def test_what_cannot_be_closed_does_not_keep_the_end_from_being_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuse(_: SlurmQueue) -> None:
+        raise OSError("the disk is full")
+
+    monkeypatch.setattr(SlurmQueue, "close", refuse)
+
+    async def run() -> None:
+        async with played(tmp_path, Queue()) as workers:
+            workers.reconcile(0)
+
+    asyncio.run(run())
+    assert "what is left of the run in Slurm: the disk is full" in caplog.text
 
 
 def test_what_slurm_refuses_for_good_is_told_and_tried_again_later(tmp_path: Path) -> None:

@@ -12,6 +12,8 @@ COMING = 180.0
 """Seconds that an agent has to connect, once it is said that its job runs: a node may boot, an image be fetched."""
 UNSEEN = 30.0
 """Seconds after which a job that was submitted, and that is not told of, counts as over."""
+COMPLETING = "COMPLETING"
+"""Slurm's word for a job that has ended, and is not over."""
 SHORT_LIFE = 5.0
 """A job that ran for less seconds and was not asked to end holds its replacement back."""
 
@@ -59,13 +61,17 @@ def over(worker: Worker, now: float) -> bool:
     return worker.job.state is JobState.OVER
 
 
+def _is_completing(worker: Worker) -> bool:
+    """Whether it has left, and Slurm cleans up after it: for as long as an epilog takes, or a node is dead."""
+    return worker.gone and worker.job is not None and worker.job.word == COMPLETING
+
+
 def decide(
     workers: Mapping[str, Worker],
     wanted: int,
     ranks: Mapping[str, int],
     now: float,
     *,
-    held: bool,
     leaving: Collection[str] = (),
 ) -> Steps:
     """Return the next steps.
@@ -75,7 +81,6 @@ def decide(
         wanted: how many there shall be.
         ranks: the lowest rank of each that has one.
         now: the present time.
-        held: whether no job is submitted for now.
         leaving: those that have a notice and go by themselves, before others that would go for a smaller size.
     """
     late = tuple(
@@ -83,9 +88,11 @@ def decide(
         for worker in workers.values()
         if worker.began is not None and not worker.came and not worker.asked_to_end and now > worker.began + COMING
     )
-    staying = [each for each in workers.values() if not each.asked_to_end and each.name not in late]
+    staying = [
+        each for each in workers.values() if not (each.asked_to_end or each.name in late or _is_completing(each))
+    ]
     # Of those that go, the ones with a notice first, then those that wait in the queue, then those outside of the
     # world, then the highest ranks.
     staying.sort(key=lambda each: (each.name in leaving, each.pending, ranks.get(each.name, math.inf), each.submitted))
-    missing = 0 if held else max(0, wanted - len(staying))
+    missing = max(0, wanted - len(staying))
     return Steps(missing, tuple(each.name for each in staying[wanted:]), late)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import re
 import time
 from abc import abstractmethod
@@ -21,14 +22,14 @@ from typing import Protocol
 from typing_extensions import override
 
 from elastic_runtime.clock import utc_now
-from elastic_runtime.errors import ClusterUnavailable, ElasticError, InvalidSettings
+from elastic_runtime.errors import ClusterUnavailable, InvalidSettings
 from elastic_runtime.launcher.decision.backoff import backoff_policy
 from elastic_runtime.launcher.decision.facts import Refusal
 from elastic_runtime.launcher.folder.platform import FolderWorkers
-from elastic_runtime.launcher.jobs.sizing import COMING, SHORT_LIFE, Steps, Worker, decide, over
+from elastic_runtime.launcher.jobs.sizing import COMING, SHORT_LIFE, UNSEEN, Steps, Worker, decide, over
 from elastic_runtime.pace import RateLimitedLog
 from elastic_runtime.printable import printable
-from elastic_runtime.retry import Retry
+from elastic_runtime.retry import Retry, RetryPolicy
 from elastic_runtime.run.jobs import LAUNCHER, OUTPUTS, Job, JobState
 from elastic_runtime.run.reading import last_line
 from elastic_runtime.run.rundir import RunDir
@@ -42,7 +43,15 @@ WELL = ("COMPLETED", "SUCCEEDED")
 """Words of Slurm and of Ray for a job that has ended with 0."""
 END_TIMEOUT = 60.0
 """Seconds that jobs have to end once the run is over."""
+SUBMISSION = 15.0
+"""Seconds that are left to a submission when the run ends."""
+_ENDING = RetryPolicy(0.5, 4.0)
+"""Between two looks at jobs that are to end."""
 log = logging.getLogger(__name__)
+
+
+def _name(number: int) -> str:
+    return f"worker-{number}"
 
 
 class JobQueue(Protocol):
@@ -122,6 +131,10 @@ class JobWorkers(FolderWorkers):
         self._retry, self._hold_until = Retry(backoff_policy(spec.recovery)), 0.0
         self._killed: set[str] = set()
         """Ids of jobs that are to be ended as they are."""
+        self._unsure_until = -math.inf
+        """Until then, a job may turn up whose submission has failed, as it seemed."""
+        self._over = False
+        """Whether the run ends."""
         self._wake = asyncio.Event()
         self._looking: asyncio.Task[None] | None = None
         self._limited_log = RateLimitedLog(log)
@@ -186,14 +199,21 @@ class JobWorkers(FolderWorkers):
     async def end_workers(self) -> None:
         if self._looking is None:
             return
+        self._over = True
+        self._wake.set()
+        # A job that is being submitted now is to be known before all are ended.
+        await asyncio.wait({self._looking}, timeout=SUBMISSION)
         self._looking.cancel()
         await asyncio.gather(self._looking, return_exceptions=True)
         self._looking = None
         await self._end_jobs()
-        await asyncio.to_thread(self._queue.close)
+        try:
+            await asyncio.to_thread(self._queue.close)
+        except Exception as error:  # noqa: BLE001  # or the run's end would not be told
+            log.warning("what is left of the run in %s: %s", self._queue.system, printable(error))
 
     async def _end_jobs(self) -> None:
-        retry = Retry(backoff_policy(self._spec.recovery))
+        retry = Retry(_ENDING)
         try:
             async with asyncio.timeout(END_TIMEOUT):
                 while True:
@@ -203,7 +223,7 @@ class JobWorkers(FolderWorkers):
                         if not left:
                             return
                         await asyncio.to_thread(self._queue.cancel, left)
-                    except ElasticError as error:
+                    except Exception as error:  # noqa: BLE001  # or the run's end would not be told
                         log.warning("jobs cannot be ended, trying again: %s", printable(error))
                     await retry.pause()
         except TimeoutError:
@@ -213,7 +233,7 @@ class JobWorkers(FolderWorkers):
         return (each for each in self._workers.values() if each.pending and each.job and not each.asked_to_end)
 
     async def _look_after(self) -> None:
-        while True:
+        while not self._over:
             self._wake.clear()
             try:
                 await self._once()
@@ -236,15 +256,17 @@ class JobWorkers(FolderWorkers):
         return len(some) != self._wanted or any(each.asked_to_end or each.gone or not each.came for each in some)
 
     async def _once(self) -> None:
-        if self._workers:
+        if self._workers or self._clock() < self._unsure_until:
             self._see(await asyncio.to_thread(self._queue.jobs))
         wanted = self._wanted  # Before notices are looked for: of a worker that is named, its notice is written first.
         if wanted is None:
             return
         leaving = await asyncio.to_thread(self._with_notice, tuple(self._workers))
         now = self._clock()
-        held = now < self._hold_until
-        await self._take(decide(self._workers, wanted, self._ranks, now, held=held, leaving=leaving))
+        steps = decide(self._workers, wanted, self._ranks, now, leaving=leaving)
+        if not steps.submit:
+            self._refused = None
+        await self._take(steps if now >= self._hold_until else replace(steps, submit=0))
 
     def _with_notice(self, workers: Iterable[str]) -> frozenset[str]:
         """Those that go by themselves, since a notice has been written for them."""
@@ -253,6 +275,8 @@ class JobWorkers(FolderWorkers):
     def _see(self, jobs: list[Job]) -> None:
         """Compare what was known with what the system tells."""
         told, now = {each.part: each for each in jobs if self._is_worker(each)}, self._clock()
+        if now < self._unsure_until:
+            self._take_in(told, now)
         for name, known in list(self._workers.items()):
             job = told.get(name) or known.job
             runs = job is not None and job.state is JobState.RUNNING
@@ -262,6 +286,13 @@ class JobWorkers(FolderWorkers):
                 del self._workers[name]
                 self._ended(seen, now)
         self._tell_why_they_wait(now)
+
+    def _take_in(self, told: Mapping[str, Job], now: float) -> None:
+        """Jobs whose submission has failed, as it seemed, and that are there."""
+        for number in range(self._count):
+            job = told.get(name := _name(number))
+            if job is not None and job.state is not JobState.OVER and name not in self._workers:
+                self._workers[name] = Worker(name, job.id, now, job)
 
     def _tell_why_they_wait(self, now: float) -> None:
         """Once for each reason, as long as it lasts: the others may train meanwhile, and then no status says it."""
@@ -296,21 +327,28 @@ class JobWorkers(FolderWorkers):
             self._warnings.append(f"{name} has not connected in {COMING:.0f} s: {self.end(name)}")
         for name in steps.leave:
             worker = self._workers[name]
-            self._workers[name] = replace(worker, asked_to_end=True)
             # A signal leaves a job in the queue, and one that has not come to its step yet.
             await asyncio.to_thread(partial(self._queue.cancel, [worker.id], in_order=worker.came))
+            # Not before: where the system has not answered, it is asked again.
+            self._workers[name] = replace(self._workers[name], asked_to_end=True)
         if self._killed:
             await asyncio.to_thread(self._queue.cancel, self._killed)
         for _ in range(steps.submit):
-            await self._submit()
+            if not (self._over or self._clock() < self._hold_until):
+                await self._submit()
 
     async def _submit(self) -> None:
-        name = f"worker-{self._count}"
+        name = _name(self._count)
         self._count += 1
         try:
             number = await asyncio.to_thread(self._queue.submit, name, self._command(name), self._output(name))
         except InvalidSettings as error:
             self._refused = Refusal(f"{self._queue.system} refuses {name}: {error}", hopeless=True)
+            self._hold_until = self._clock() + self._retry.failed()
+            return
+        except ClusterUnavailable as error:
+            self._limited_log.warning("%s is not submitted for a moment: %s", name, printable(error))
+            self._refused, self._unsure_until = Refusal(str(error)), self._clock() + UNSEEN
             self._hold_until = self._clock() + self._retry.failed()
             return
         self._refused = None
