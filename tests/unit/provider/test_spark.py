@@ -7,6 +7,7 @@ import json
 import os
 import socket
 import sys
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -16,8 +17,9 @@ from typing import Any
 import pytest
 
 from elastic_runtime.clock import utc_now
+from elastic_runtime.documents import to_json
 from elastic_runtime.errors import ClusterUnavailable, InvalidSettings
-from elastic_runtime.run.rundir import RunDir
+from elastic_runtime.run.rundir import LauncherProcess, RunDir
 from elastic_runtime.run.spec import RunSpec, WorkersSpec
 from elastic_runtime.run.status import Phase, Status
 from elastic_runtime.spark.jobs import SPEC, SparkSpec
@@ -25,7 +27,7 @@ from elastic_training import spark
 from elastic_training.clusters import local
 from elastic_training.clusters.location import SparkName, read_location
 from elastic_training.clusters.registry import check_cluster, get_cluster, has_pods, own_name
-from elastic_training.clusters.spark import SparkCluster, SparkDrivers, check_driver
+from elastic_training.clusters.spark import STARTING, SparkCluster, SparkDrivers, check_driver, this_machine
 from elastic_training.operators.elastic_torch import ElasticTorchOperator
 from elastic_training.settings import Pods, Spark, Workers
 from elastic_training.spark import Trained, train
@@ -180,6 +182,23 @@ class TestLauncher:
         assert json.loads((folder.path / SPEC).read_text())["exported"] == ["AWS_SECRET_ACCESS_KEY", "SITE"]
         assert started == [("/a", folder, credentials)]
         assert "planted" not in str([path.read_text() for path in folder.path.iterdir() if path.is_file()])
+
+    def test_one_that_starts_on_another_machine_is_not_lost_before_it_has_its_lock(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        folder = RunDir(tmp_path / "run")
+        folder.create(RunSpec("digits", "uid", ("true",), WorkersSpec(1, 1, 1)), "me")
+        monkeypatch.setattr(local, "start_launcher", lambda *_: None)
+        (folder.path / "starter.json").write_text(to_json(LauncherProcess(1, 2.0)))
+        drivers = SparkDrivers(SparkSpec("spark://m:1", "/a", "/b"))
+        drivers.start(folder, {})
+        assert not drivers.alive(folder), "it would be seen here"
+        here = this_machine()
+        monkeypatch.setattr("elastic_training.clusters.spark.this_machine", lambda: f"another {here}")
+        assert SparkDrivers(None).alive(folder)
+        now = time.time()
+        os.utime(folder.path / "starter.json", (now - STARTING, now - STARTING))
+        assert not SparkDrivers(None).alive(folder)
 
 
 class TestFromAFrame:

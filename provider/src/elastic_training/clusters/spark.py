@@ -7,26 +7,33 @@ driver itself. The folder is on a file system that Airflow's machines and the cl
 from __future__ import annotations
 
 import socket
+import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
 from typing_extensions import override
 
-from elastic_runtime.documents import to_json, write_atomically
-from elastic_runtime.errors import ClusterUnavailable, InvalidSettings
+from elastic_runtime.documents import from_json, to_json, write_atomically
+from elastic_runtime.errors import ClusterUnavailable, ElasticError, InvalidSettings
+from elastic_runtime.run.reading import read_bytes
 from elastic_runtime.run.rundir import RunDir
 from elastic_runtime.run.spec import RunSpec
 from elastic_runtime.spark.jobs import SPEC, SparkSpec
 from elastic_training.clusters.claims import Times
 from elastic_training.clusters.cluster import Cluster
-from elastic_training.clusters.folder import FolderPlace
+from elastic_training.clusters.folder import STARTER, FolderPlace
 from elastic_training.clusters.local import TIMES, ThisMachine
 from elastic_training.clusters.local_python import modules_of
 from elastic_training.clusters.location import SparkName
 
 MASTER_TIMEOUT = 10.0
 """Seconds for a connection to the master."""
+STARTING = 60.0
+"""Seconds for which a launcher of another machine, whose processes are not seen here, may not have its lock yet."""
+_LONGEST = 1 << 20
+"""Bytes of a run's :class:`SparkSpec`."""
 
 
 class SparkDrivers(ThisMachine):
@@ -59,12 +66,33 @@ class SparkDrivers(ThisMachine):
     def start(self, run: RunDir, credentials: Mapping[str, str]) -> None:
         spark = self._wanted()
         exported = sorted({*spark.exported, *credentials})
-        write_atomically(run.path / SPEC, to_json(replace(spark, exported=tuple(exported))))
+        write_atomically(run.path / SPEC, to_json(replace(spark, exported=tuple(exported), machine=this_machine())))
         super().start(run, credentials)
+
+    @override
+    def alive(self, run: RunDir) -> bool:
+        return super().alive(run) or _starts_elsewhere(run)
 
     def _wanted(self) -> SparkSpec:
         assert self._spark is not None, "a cluster that creates no runs was asked to"
         return self._spark
+
+
+def this_machine() -> str:
+    """Since it was booted, and by its name: containers of one machine do not see each other's processes."""
+    boot = ""
+    with suppress(OSError):
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="utf-8").strip()
+    return f"{socket.gethostname()} {boot}"
+
+
+def _starts_elsewhere(run: RunDir) -> bool:
+    try:
+        spark = from_json(SparkSpec, read_bytes(run.path / SPEC, _LONGEST))
+        age = time.time() - (run.path / STARTER).stat().st_mtime
+    except (ElasticError, OSError):
+        return False
+    return spark.machine not in ("", this_machine()) and age < STARTING
 
 
 class SparkCluster(Cluster):

@@ -44,6 +44,8 @@ class SparkSpec:
     """Further settings of Spark."""
     exported: tuple[str, ...] = ()
     """Names of variables of the launcher that agents have, too. Their values are in no file of the run."""
+    machine: str = ""
+    """On which the launcher is started."""
 
 
 def configuration(spec: SparkSpec, name: str, start: int, most: int, address: str) -> dict[str, str]:
