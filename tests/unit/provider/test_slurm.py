@@ -22,13 +22,16 @@ from elastic_runtime.errors import ClusterUnavailable, InvalidSettings
 from elastic_runtime.run.jobs import Job
 from elastic_runtime.run.rundir import RunDir
 from elastic_runtime.run.spec import RunSpec, WorkersSpec
-from elastic_runtime.run.status import WorkerState, WorkerStatus
+from elastic_runtime.run.status import Phase, WorkerState, WorkerStatus
 from elastic_runtime.slurm.commands import Commands
 from elastic_runtime.slurm.jobs import SPEC, SlurmSpec
-from elastic_training.clusters.jobs import LauncherJob, SeenJobs
+from elastic_training.clusters.cluster import Cluster
+from elastic_training.clusters.folder import FolderPlace
+from elastic_training.clusters.jobs import TIMES, LauncherJob, SeenJobs
 from elastic_training.clusters.location import read_location
 from elastic_training.clusters.registry import check_cluster, get_cluster, has_pods, own_name
 from elastic_training.clusters.slurm import ByConnection, Queue, SlurmCluster, SlurmJobs, over_ssh, rest_access
+from elastic_training.concurrency.bridge import run as wait_for
 from elastic_training.operators.elastic_torch import ElasticTorchOperator
 from elastic_training.settings import Pods, Slurm, Workers
 
@@ -210,6 +213,27 @@ class TestLauncher:
         jobs.start(folder, {})
         slurm.complaint = "squeue: error: Invalid authentication credential"
         assert jobs.alive(folder)
+
+    def test_one_that_waits_says_why_and_is_withdrawn_with_its_run(
+        self, jobs: SlurmJobs, slurm: Answers, tmp_path: Path
+    ) -> None:
+        cluster = Cluster(FolderPlace(tmp_path / "runs", jobs, TIMES, 1.0))
+        ref = wait_for(cluster.claim(RUN, "me")).ref
+        slurm.queue = "7|PENDING|N/A||PartitionTimeLimit|elastic-training uid launcher\n"
+        status = wait_for(cluster.status(ref))
+        assert status.phase is Phase.PENDING
+        assert status.reason.startswith("the launcher's job 7 is in the queue: Slurm does not start it")
+        assert "shorten time_limit" in status.reason
+        wait_for(cluster.cancel(ref, "the task is cleared", "me"))
+        assert slurm.asked[-1] == ["scancel", "--quiet", "7"]
+
+    def test_one_that_runs_ends_by_itself(self, jobs: SlurmJobs, slurm: Answers, tmp_path: Path) -> None:
+        cluster = Cluster(FolderPlace(tmp_path / "runs", jobs, TIMES, 1.0))
+        ref = wait_for(cluster.claim(RUN, "me")).ref
+        slurm.queue = "7|RUNNING|N/A|n1|None|elastic-training uid launcher\n"
+        assert wait_for(cluster.status(ref)).reason == "the launcher is starting"
+        wait_for(cluster.cancel(ref, "the task is cleared", "me"))
+        assert "scancel" not in {command[0] for command in slurm.asked}
 
     def test_both_are_ended_where_there_are_two(self, jobs: SlurmJobs, folder: RunDir, slurm: Answers) -> None:
         jobs.start(folder, {})

@@ -260,8 +260,12 @@ class LauncherHost(Protocol):
     def alive(self, run: RunDir) -> bool:
         """Whether there is a launcher, or will be."""
 
+    def waits(self, run: RunDir) -> str:  # noqa: ARG002  # for hosts that have a queue
+        """Why there is no launcher yet, for people; empty: there is one, or nobody knows. A call of the moment."""
+        return ""
+
     def kill(self, run: RunDir) -> None:
-        """End a launcher that does not end in order."""
+        """End a launcher that does not end in order, or has not begun."""
 
     def shell_in(self, worker: WorkerStatus) -> tuple[str, ...]:  # noqa: ARG002  # for hosts on other machines
         """As :meth:`~elastic_training.clusters.place.Place.shell_in`."""
@@ -348,6 +352,9 @@ class FolderPlace(PolledPlace):
     def change(self, found: RunDocument, wanted: RunDocument) -> RunDocument:
         with self._held(found) as run:
             write_document(run, found, wanted)
+            if wanted.cancelled is not None and found.cancelled is None and self._host.waits(run):
+                with suppress(ElasticError):  # It would begin one day, only to end, and keep the name until then.
+                    self._host.kill(run)
             return read_document(run)
 
     @override
@@ -398,7 +405,7 @@ class FolderPlace(PolledPlace):
         alive = self._host.alive(run)
         status = run.read_status()
         if status is None:
-            size, reason = run.read_size(), "the launcher is starting"
+            size, reason = run.read_size(), self._host.waits(run) or "the launcher is starting"
             status = Status(spec.name, spec.uid, Phase.PENDING, reason, found.created, target_size=size)
         being_created = not found.complete and utc_now() < found.created + _YOUNG
         if alive or status.phase.final or being_created:

@@ -15,6 +15,7 @@ from typing_extensions import override
 
 from elastic_runtime.documents import from_json, to_json, write_atomically
 from elastic_runtime.errors import ClusterUnavailable, ElasticError, InvalidSettings
+from elastic_runtime.printable import printable
 from elastic_runtime.run.jobs import LAUNCHER, Job, JobState
 from elastic_runtime.run.reading import read_bytes
 from elastic_runtime.run.rundir import RunDir
@@ -104,6 +105,24 @@ class JobHost(LauncherHost):
             return bool(self._launchers(run, starter))
         except ClusterUnavailable:
             return True
+
+    def why(self, reason: str) -> str:
+        """Say why a job waits, in a sentence.
+
+        Args:
+            reason: in the system's words.
+        """
+        return printable(reason, 200)
+
+    @override
+    def waits(self, run: RunDir) -> str:
+        starter = read_starter(run)
+        if starter is not None:
+            with suppress(ClusterUnavailable):
+                job = self._seen.jobs(starter.submitted).get(starter.job)
+                if job is not None and job.state is JobState.PENDING:
+                    return f"the launcher's job {printable(job.id, 100)} is in the queue: {self.why(job.reason)}"
+        return ""
 
     @override
     def kill(self, run: RunDir) -> None:

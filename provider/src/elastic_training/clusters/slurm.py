@@ -26,7 +26,7 @@ from elastic_runtime.run.jobs import LAUNCHER, Job
 from elastic_runtime.run.rundir import RunDir
 from elastic_runtime.run.spec import RunSpec
 from elastic_runtime.slurm.commands import TIMEOUT, Commands, Shell, SlurmClient, on_this_machine
-from elastic_runtime.slurm.jobs import SPEC, SlurmSpec, options, script
+from elastic_runtime.slurm.jobs import SPEC, SlurmSpec, options, script, why_pending
 from elastic_runtime.slurm.rest import RestAccess, RestJobs
 from elastic_training.clusters.claims import Times
 from elastic_training.clusters.cluster import Cluster
@@ -84,6 +84,10 @@ class SlurmJobs(JobHost):
         submitted = time.time()
         job = self._commands.submit(options(slurm, spec, LAUNCHER, run.log), script(slurm, command), credentials)
         write_starter(run, job, submitted)
+
+    @override
+    def why(self, reason: str) -> str:
+        return why_pending(reason)[0]
 
     @override
     def cancel(self, jobs: Sequence[str]) -> None:
