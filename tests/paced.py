@@ -11,8 +11,9 @@ import json
 import time
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from math import isclose
 from pathlib import Path
 from typing import Any, TypeVar
@@ -105,6 +106,11 @@ class Script:
 _runs: list[PacedRun] = []
 """Those of the present test."""
 LAST_EVENTS = 20
+
+
+def whole_workers(sizes: Sequence[int], slots: int) -> list[int]:
+    """World sizes, but for those in which a newcomer has some of its ranks a moment before the others."""
+    return [size for size, later in pairwise([*sizes, 0]) if not (size % slots and later == size + 1)]
 
 
 def forget_runs() -> None:

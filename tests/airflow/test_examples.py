@@ -7,6 +7,7 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -137,7 +138,8 @@ def test_a_training_moves_when_spot_capacity_stays_away(airflow: Airflow) -> Non
     status = run.status("spot")
     assert status is not None
     for pid in status.workers[-1].pids:
-        os.kill(pid, signal.SIGKILL)
+        with suppress(ProcessLookupError):  # A rank ends with its agent.
+            os.kill(pid, signal.SIGKILL)
     assert run.over() == "success", run.tasks()
     failed, moved = run.xcom("spot", "failure"), run.xcom("on_demand")
     assert (failed["failure"], failed["world_sizes"][0]) == ("max_wait_exceeded", 2)

@@ -97,7 +97,7 @@ def test_a_registry_that_does_not_answer_is_waited_for_and_named(kind: Kubernete
 
 
 def test_a_secret_that_does_not_exist_is_named(kind: KubernetesKind, namespace: Namespace) -> None:
-    spec = replace(kind.spec(), recovery=RecoverySpec(start_timeout=20.0))
+    spec = replace(kind.spec(), recovery=RecoverySpec(start_timeout=50.0))
     pods = replace(namespace.pods, secrets=[SecretRef("no-such-secret", key="token", env="TOKEN")])
     kind.cluster = KubernetesCluster(CONNECTION, namespace.name, pods)
     status = until(kind, run(kind.cluster.claim(spec, OWNER)).ref, over)

@@ -8,7 +8,7 @@ from elastic_runtime.run.spec import RecoverySpec
 from elastic_runtime.run.status import EventKind
 from tests.kubernetes_reclaims.conftest import Start
 from tests.kubernetes_reclaims.pod_run import PodRun
-from tests.paced import Script, Undisturbed, sizes_of
+from tests.paced import Script, Undisturbed, sizes_of, whole_workers
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -29,25 +29,26 @@ def test_two_slots_come_and_go_with_their_pod(start: Start, undisturbed: Undistu
     )
     run.at(10)
     run.resize(2)
-    run.worlds(2, 4)
+    run.trains(4)
     run.until(lambda: slots_in_hostfiles(run) == [["slots=2"] * 2] * 2, "both pods have both hosts in their hostfile")
     run.go(10)
     run.at(20)
     run.resize(1)
-    run.worlds(2, 4, 2)
+    run.until_status(lambda status: status.world_size == 2, "two ranks")
     run.resize(2)
-    run.worlds(2, 4, 2, 4)
+    run.trains(4)
     run.go(20)
     run.at(30)
-    lost = run.worker(3)
+    lost, worlds = run.worker(3), run.trains(4)
     assert len(lost.ranks) == 2
     run.kill_worker(lost.name)
-    run.until_status(lambda status: len(status.history) > 4 and status.world_size == 4, "four ranks again")
+    run.until_status(lambda status: len(status.history) > worlds and status.world_size == 4, "four ranks again")
 
     status = run.finish()
 
-    assert sizes_of(status)[:4] == [2, 4, 2, 4]
-    assert all(size % 2 == 0 for size in sizes_of(status)), "a pod's ranks come and go together"
+    sizes = whole_workers(sizes_of(status), slots=2)
+    assert sizes[:4] == [2, 4, 2, 4]
+    assert all(size % 2 == 0 for size in sizes), "a pod's ranks come and go together"
     assert run.events(EventKind.RESTARTED, EventKind.RANK_FAILED, EventKind.SUSPENDED) == []
     assert set(run.ledger().steps()) == set(range(1, 71))
     undisturbed.assert_same(run)

@@ -17,7 +17,7 @@ from tests.paced import Script, Undisturbed, sizes_of
 
 pytestmark = pytest.mark.timeout(300)
 
-FORMING = 6.0
+FORMING = 10.0
 QUICKLY = {
     "timing": Timing(forming=FORMING, stop_grace=1.0),
     "recovery": RecoverySpec(backoff=0.1),

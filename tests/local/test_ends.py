@@ -66,17 +66,17 @@ def test_a_run_that_is_asked_to_end_writes_a_checkpoint_first(start: Start, tmp_
 
 def test_a_run_that_reaches_its_budget_writes_a_checkpoint_first(start: Start, tmp_path: Path) -> None:
     seldom = CheckpointSpec((tmp_path / "checkpoints").as_uri(), every=3600)
-    deadline = DeadlineSpec(budget=42.0, price=3600.0)  # A dollar a second, and 30 s are for the end.
+    deadline = DeadlineSpec(budget=55.0, price=3600.0)  # A dollar a second, and 30 s are for the end.
     script = Script("exact.py", holds=(5,))  # It trains on while a checkpoint is written, else.
     run = start(script, (1, 1, 1), checkpoint=seldom, deadline=deadline)
     status = run.end()
     assert (status.phase, status.failure) == (Phase.FAILED, FailureKind.BUDGET)
-    assert status.reason.startswith("the budget of 42.00 $ is reached: ")
+    assert status.reason.startswith("the budget of 55.00 $ is reached: ")
     assert status.checkpoint is not None
     assert status.checkpoint.step == status.step == 5
     assert status.deadline is not None
     assert status.deadline.spent is not None
-    assert 12.0 <= status.deadline.spent < 42.0
+    assert 25.0 <= status.deadline.spent < 55.0
 
 
 @pytest.mark.long

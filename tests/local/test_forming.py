@@ -17,7 +17,7 @@ from tests.paced import Script, Undisturbed, sizes_of
 
 pytestmark = pytest.mark.timeout(300)
 
-SOON = 15.0
+SOON = 25.0
 """Seconds; the ranks wait for each other for 30 inside ``hvd.init()``, and a newcomer was started four times there."""
 NEWCOMER = "worker-2"
 """Stands before ``hvd.init()``, so that it is not ready for a world."""

@@ -94,14 +94,14 @@ import torch.distributed as dist
 from elastic_runtime.engines.torch import own_group
 from elastic_runtime.torch import DurableState, elastic
 
-own_group.WATCHED_TIMEOUT = timedelta(seconds=1)
+own_group.WATCHED_TIMEOUT = timedelta(seconds=4)
 
 
 class Slow(DurableState):
     def finish(self):
         super().finish()
         if dist.get_rank() == 0:
-            time.sleep(5)
+            time.sleep(12)
 
 
 @elastic.run

@@ -12,7 +12,7 @@ from elastic_runtime.run.spec import RecoverySpec
 from elastic_runtime.run.status import EventKind, Phase
 from tests.local.conftest import Start
 from tests.local.harness import ScriptedRun
-from tests.paced import Script, Undisturbed, sizes_of
+from tests.paced import Script, Undisturbed, sizes_of, whole_workers
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -32,19 +32,19 @@ def test_two_slots_come_and_go_with_their_worker(start: Start, undisturbed: Undi
     )
     run.at(10)
     run.resize(2)
-    run.worlds(2, 4)
+    run.trains(4)
     assert ranks_by_worker(run) == [[0, 1], [2, 3]]
     run.go(10)
     run.at(20)
     run.resize(1)
-    run.worlds(2, 4, 2)
+    run.until_status(lambda status: status.world_size == 2, "two ranks")
     run.resize(2)
-    run.worlds(2, 4, 2, 4)
+    run.trains(4)
     run.go(20)
     run.at(30)
-    lost = run.worker(3)
+    lost, worlds = run.worker(3), run.trains(4)
     os.kill(run.agent_pid(lost.name), signal.SIGKILL)  # Both of its ranks go with it.
-    run.until_status(lambda status: len(status.history) > 4 and status.world_size == 4, "four ranks again")
+    run.until_status(lambda status: len(status.history) > worlds and status.world_size == 4, "four ranks again")
     run.go(30)
     run.at(40)
     run.reclaim(run.worker(0).name)
@@ -56,7 +56,9 @@ def test_two_slots_come_and_go_with_their_worker(start: Start, undisturbed: Undi
     assert status.phase is Phase.SUCCEEDED
     assert run.events(EventKind.LOST) == [f"lost {lost.name}"]
     assert run.events(EventKind.RESTARTED, EventKind.RANK_FAILED, EventKind.SUSPENDED) == []
-    assert all(size % 2 == 0 for size in sizes_of(status)), "a worker's ranks come and go together"
+    sizes = whole_workers(sizes_of(status), slots=2)
+    assert sizes[:4] == [2, 4, 2, 4]
+    assert all(size % 2 == 0 for size in sizes), "a worker's ranks come and go together"
     assert set(run.ledger().steps().items()) == {(step, 1) for step in range(1, 71)}
     undisturbed.assert_same(run)
     assert_devices_of_their_own(run, slots=2)

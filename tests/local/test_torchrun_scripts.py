@@ -120,7 +120,7 @@ def test_a_size_that_the_script_refuses_leads_back_to_the_one_that_worked(start:
 
 def test_a_rank_that_hangs_in_a_lock_is_the_one_that_is_named(start: Start, tmp_path: Path) -> None:
     deadlock = """
-dist.init_process_group("gloo", timeout=timedelta(seconds=3))
+dist.init_process_group("gloo", timeout=timedelta(seconds=8))
 dist.all_reduce(torch.ones(1))
 def in_a_lock():
     lock = threading.Lock()
