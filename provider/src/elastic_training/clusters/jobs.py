@@ -134,7 +134,9 @@ class JobHost(LauncherHost):
 
     def _launchers(self, run: RunDir, starter: LauncherJob) -> list[str]:
         """Ids of its launchers that wait or run. Of two, one serves the run: a submission that failed may be there."""
-        uid = run.read_spec().uid
+        uid = None
+        with suppress(ElasticError):  # Its folder may be removed at this moment.
+            uid = run.read_spec().uid
         return [
             job.id
             for job in self._seen.jobs(starter.submitted).values()
