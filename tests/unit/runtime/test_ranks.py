@@ -134,7 +134,11 @@ class TestStop:
             await worker.ranks.stop_rank("a", grace=SOON)
             await worker.until(lambda: worker.code("a") == -signal.SIGTERM)
 
-        with_worker(warm, test)
+        before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # As what nohup has started inherits it.
+        try:
+            with_worker(warm, test)
+        finally:
+            signal.signal(signal.SIGHUP, before)
 
     def test_and_processes_that_a_rank_has_forked_end_by_sigterm_as_multiprocessing_wants(
         self, monkeypatch: pytest.MonkeyPatch

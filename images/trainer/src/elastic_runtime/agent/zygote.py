@@ -471,6 +471,7 @@ def become(rank: _Rank) -> NoReturn:
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     if NOTICE_TO_ALL in os.environ:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)  # By which it ends; nohup, say, has had it ignored.
         os.register_at_fork(after_in_child=_end_by_sigterm)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
