@@ -104,8 +104,8 @@ def test_as_many_jobs_as_are_wanted_and_none_in_the_end(tmp_path: Path) -> None:
         queue = Queue()
         async with played(tmp_path, queue) as workers:
             workers.reconcile(2)
-            await until(lambda: len(queue.states) == 2)
-            assert workers.expects("worker-1")
+            await until(lambda: workers.expects("worker-1"))  # a moment after its job is there
+            assert len(queue.states) == 2
             assert not workers.expects("worker-2")
             queue.states["1"] = "RUNNING"
             workers.came("worker-0")
@@ -122,7 +122,7 @@ def test_one_that_trains_is_asked_to_leave_and_is_not_killed(tmp_path: Path) -> 
         queue = Queue()
         async with played(tmp_path, queue) as workers:
             workers.reconcile(2)
-            await until(lambda: len(queue.states) == 2)
+            await until(lambda: workers.expects("worker-1"))
             queue.states.update({"1": "RUNNING", "2": "RUNNING"})
             for name in ("worker-0", "worker-1"):
                 workers.came(name)
@@ -156,7 +156,7 @@ def test_of_many_the_one_that_was_named_leaves_and_no_other(tmp_path: Path, mean
                 return frozenset()
 
             workers.reconcile(3)
-            await until(lambda: len(queue.states) == 3)
+            await until(lambda: workers.expects("worker-2"))
             for number, name in enumerate(("worker-0", "worker-1", "worker-2")):
                 queue.states[str(number + 1)] = "RUNNING"
                 workers.came(name)
@@ -367,15 +367,14 @@ def test_one_that_has_left_by_itself_is_replaced_as_soon_as_its_job_is_over(
         queue = Queue()
         async with played(tmp_path, queue) as workers:
             workers.reconcile(1)
-            await until(lambda: queue.states)
+            await until(lambda: workers.expects("worker-0"))
             queue.states["1"] = "RUNNING"
             workers.came("worker-0")
             workers.gone("worker-0")
             looks = queue.looks
             await until(lambda: queue.looks > looks + 1)
             queue.states["1"] = "COMPLETED"
-            await until(lambda: len(queue.states) == 2)
-            assert workers.expects("worker-1")
+            await until(lambda: workers.expects("worker-1"))
 
     asyncio.run(run())
 
@@ -385,7 +384,7 @@ def test_a_deadline_is_that_of_a_job_that_ends_soon(tmp_path: Path) -> None:
         queue, soon = Queue(), utc_now() + timedelta(seconds=30)
         async with played(tmp_path, queue) as workers:
             workers.reconcile(2)
-            await until(lambda: len(queue.states) == 2)
+            await until(lambda: workers.expects("worker-1"))
             queue.states.update({"1": "RUNNING", "2": "RUNNING"})
             queue.ends.update({"1": f"{soon.timestamp():.0f}", "2": f"{(soon + timedelta(hours=1)).timestamp():.0f}"})
             await until(lambda: workers.deadline("worker-0"))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import signal
+import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -54,6 +56,8 @@ for line in sys.stdin:
         tell(began=order["start"], host="n1")
     if "end" in order:
         tell(ended=order["end"], error="cancelled")
+while os.path.exists("hang"):
+    time.sleep(0.005)
 """
 
 
@@ -74,8 +78,8 @@ class Bench:
         self.folder.create(RUN, "owner")
         spark = SparkSpec("spark://m:7077", "python", str(program), grace=20.0, exported=("KEY",))
         self.now = 0.0
-        queue = SparkQueue(self.folder, RUN, spark, "10.0.0.1", clock=lambda: self.now)
-        self.workers = JobWorkers(self.folder, RUN, queue, clock=lambda: self.now)
+        self.queue = SparkQueue(self.folder, RUN, spark, "10.0.0.1", clock=lambda: self.now)
+        self.workers = JobWorkers(self.folder, RUN, self.queue, clock=lambda: self.now)
 
     def orders(self) -> list[dict[str, Any]]:
         path = self.folder.path / "orders"
@@ -196,6 +200,24 @@ def test_a_driver_that_ends_takes_its_workers_and_says_why(tmp_path: Path) -> No
             await until(lambda: bench.workers.refusal() is None)
 
     asyncio.run(run())
+
+
+def test_a_driver_that_does_not_end_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("elastic_runtime.launcher.spark.queue.END_TIMEOUT", -0.9)
+    drivers: list[subprocess.Popen[bytes]] = []
+
+    async def run() -> None:
+        async with played(tmp_path) as bench:
+            await wanted(bench, 1)
+            driver = bench.queue._driver
+            assert driver is not None
+            drivers.append(driver)
+            (bench.folder.path / "hang").touch()
+            bench.workers.reconcile(0)
+            await until(lambda: bench.told("end"))
+
+    asyncio.run(run())
+    assert drivers[0].wait(SOON) == -signal.SIGKILL
 
 
 def test_tasks_are_there_while_a_driver_starts_and_outlast_one_that_does_not(tmp_path: Path) -> None:
