@@ -61,7 +61,7 @@ def duration(cases: list[ElementTree.Element]) -> float:
 
 
 def failures(report: str, cases: list[ElementTree.Element]) -> Iterator[tuple[str, list[str]]]:
-    """Each failed test of one report, and how it failed, in a few lines of which the first says where."""
+    """Each failed test of one report, and how it failed: first where, then a few lines."""
     for case in cases:
         for part in case:
             if part.tag in FAILED:

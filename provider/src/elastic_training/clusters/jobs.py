@@ -102,7 +102,8 @@ class JobHost(LauncherHost):
         if starter is None:
             return False
         try:
-            return bool(self._launchers(run, starter))
+            job = self._seen.jobs(starter.submitted).get(starter.job)
+            return (job is not None and job.state is not JobState.OVER) or bool(self._launchers(run))
         except ClusterUnavailable:
             return True
 
@@ -129,24 +130,26 @@ class JobHost(LauncherHost):
         if starter := read_starter(run):
             others: list[str] = []
             with suppress(ClusterUnavailable):
-                others = self._launchers(run, starter)
+                others = self._launchers(run)
             self.cancel(sorted({starter.job, *others}))
 
-    def _launchers(self, run: RunDir, starter: LauncherJob) -> list[str]:
-        """Ids of its launchers that wait or run. Of two, one serves the run: a submission that failed may be there."""
-        uid = None
-        with suppress(ElasticError):  # Its folder may be removed at this moment.
-            uid = run.read_spec().uid
-        return [
-            job.id
-            for job in self._seen.jobs(starter.submitted).values()
-            if job.state is not JobState.OVER and (job.id == starter.job or (job.run == uid and job.part == LAUNCHER))
-        ]
+    def _launchers(self, run: RunDir) -> list[str]:
+        """Ids of those that wait or run. Of two, one serves the run: a submission that failed may be there."""
+        try:
+            return [job.id for job in self._jobs_of(run) if job.part == LAUNCHER]
+        except ClusterUnavailable:
+            raise
+        except ElasticError:  # Its folder is removed at this moment.
+            return []
+
+    def _jobs_of(self, run: RunDir) -> list[Job]:
+        """Those that wait or run."""
+        uid = run.read_spec().uid
+        return [job for job in self._seen.jobs().values() if job.run == uid and job.state is not JobState.OVER]
 
     @override
     def tidy(self, run: RunDir) -> None:
-        uid = run.read_spec().uid
-        self.cancel([job.id for job in self._seen.jobs().values() if job.run == uid and job.state is not JobState.OVER])
+        self.cancel([job.id for job in self._jobs_of(run)])
 
     @override
     def shell_in(self, worker: WorkerStatus) -> tuple[str, ...]:

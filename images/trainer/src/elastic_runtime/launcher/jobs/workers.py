@@ -266,7 +266,7 @@ class JobWorkers(FolderWorkers):
         steps = decide(self._workers, wanted, self._ranks, now, leaving=leaving)
         if not steps.submit:
             self._refused = None
-        await self._take(steps if now >= self._hold_until else replace(steps, submit=0))
+        await self._take(steps)
 
     def _with_notice(self, workers: Iterable[str]) -> frozenset[str]:
         """Those that go by themselves, since a notice has been written for them."""
