@@ -64,7 +64,8 @@ def airflow(tmp_path_factory: pytest.TempPathFactory, folder: Path) -> Iterator[
         DAG_FILE.format(script=str(SCRIPT), folder=str(folder))
     )
     trainings = trainings_of(home)
-    with stack_without((), home, trainings, dags, ("cleared", "late")) as stack, AirflowApi(stack.url) as api:
+    soon = {"AIRFLOW__ELASTIC_TRAINING__CLEAR_INTERVAL": "5"}
+    with stack_without((), home, trainings, dags, ("cleared", "late"), **soon) as stack, AirflowApi(stack.url) as api:
         try:
             yield Airflow(stack, api, trainings)
         finally:

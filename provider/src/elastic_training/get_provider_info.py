@@ -45,6 +45,14 @@ _OPTIONS = {
         default="100",
         kind="integer",
     ),
+    "clear_interval": _option(
+        "Seconds from 1 to 86,400 between two looks of a triggerer at which of its trainings' tasks were cleared in a "
+        "paused DAG, of which Airflow does not tell it. Such a training trains on until then. Each look is a request "
+        "to Airflow's database for all trainings together.",
+        example="30",
+        default="120",
+        kind="float",
+    ),
     "local_root": _option(
         'Folder of the runs with ``cluster="local"``, the same for workers and triggerers; '
         "belongs to Airflow's user alone. Empty: ``elastic_training`` in Airflow's home.",

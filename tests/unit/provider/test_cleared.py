@@ -20,6 +20,8 @@ from elastic_training.triggers import cleared
 from elastic_training.triggers.cleared import LOOK, MAX_LENGTH, Instance, Question, questions, until_cleared
 from tests.unit.provider.virtual_time import run_virtually
 
+INTERVAL = "AIRFLOW__ELASTIC_TRAINING__CLEAR_INTERVAL"
+
 needs_one_row = pytest.mark.skipif(
     not hasattr(RenderedTaskInstanceFields, "task_id"), reason="Airflow 3.4 has a row for a try, not for an instance"
 )
@@ -84,6 +86,23 @@ async def watched(airflow: Airflow, all_of_them: Sequence[Instance], seconds: fl
 def test_a_thousand_instances_of_a_task_are_one_question_every_two_minutes(airflow: Airflow) -> None:
     assert run_virtually(watched(airflow, instances(1000), 10 * LOOK + 1)) == []
     assert airflow.asked == [Question("nightly", "train", ("monday",), None)] * 10
+
+
+def test_the_interval_may_be_set(airflow: Airflow, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(INTERVAL, "5")
+    assert run_virtually(watched(airflow, instances(1), 26)) == []
+    assert len(airflow.asked) == 5
+
+
+@pytest.mark.parametrize("given", ["0", "-5", "1e6", "nan", "soon"])
+def test_an_interval_that_cannot_be_is_a_warning_and_the_default(
+    given: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv(INTERVAL, given)
+    assert cleared.interval() == LOOK
+    [record] = caplog.records
+    assert "[elastic_training] clear_interval" in record.getMessage()
+    assert f"{given!r} is not a number from 1 to 86400" in record.getMessage()
 
 
 def test_those_that_were_cleared_are_told_and_no_other(airflow: Airflow) -> None:

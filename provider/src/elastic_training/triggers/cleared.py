@@ -8,6 +8,7 @@ triggerer's supervisor a round of its loop and of its database, so one request a
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -15,11 +16,18 @@ from dataclasses import dataclass
 from typing import NamedTuple
 from urllib.parse import quote_plus
 
+from elastic_runtime.errors import InvalidSettings
+from elastic_training.airflow.sdk import conf
 from elastic_training.airflow.versions import task_states
+from elastic_training.clusters.registry import SECTION
 from elastic_training.identity.ownership import Owner
+from elastic_training.settings.values import real_number
+
+log = logging.getLogger(__name__)
 
 LOOK = 120.0
-"""Seconds between two polls."""
+"""Default of ``[elastic_training] clear_interval``: seconds between two polls."""
+_SHORTEST, _LONGEST = 1.0, 86400.0
 SEVERAL = 4
 """Watched instances of a task in one DAG run from which on a question is about all its instances there. Airflow's
 ``[core] max_map_length`` limits their number."""
@@ -78,6 +86,16 @@ def _parts(run_ids: Iterable[str]) -> Iterator[tuple[str, ...]]:
         yield tuple(part)
 
 
+def interval() -> float:
+    """Return ``[elastic_training] clear_interval`` in seconds. An invalid one is a warning, and the default counts."""
+    try:
+        given = conf.get(SECTION, "clear_interval", fallback=str(LOOK))
+        return real_number(f"[{SECTION}] clear_interval", given, least=_SHORTEST, most=_LONGEST)
+    except InvalidSettings as problem:
+        log.warning("%s. Until then, cleared tasks are looked for every %.0f seconds.", problem, LOOK)
+        return LOOK
+
+
 class _Watch:
     """The watch of an event loop. It starts with its first waiter and ends with its last."""
 
@@ -85,11 +103,12 @@ class _Watch:
         self.waiting: defaultdict[Instance, set[asyncio.Event]] = defaultdict(set)
 
     async def run(self) -> None:
-        """Poll every :data:`LOOK` seconds, until cancelled."""
+        """Poll every :func:`interval` seconds, until cancelled."""
         now = asyncio.get_running_loop().time
         due = now()
+        look = interval()
         while True:
-            due = max(due + LOOK, now())
+            due = max(due + look, now())
             await asyncio.sleep(due - now())
             for question in list(questions(self.waiting)):
                 with suppress(Exception):  # a database's, a network's, Airflow's: the next poll may succeed
