@@ -127,6 +127,7 @@ def test_a_launcher_gone_without_a_word_is_a_failure_that_says_so(kind: Kind) ->
     assert run(kind.cluster.claim(kind.spec(), NEWER)).outcome is ClaimOutcome.REPLACED
 
 
+@pytest.mark.long_in_pods
 def test_the_world_follows_the_size_and_a_request_counts_once(kind: Kind) -> None:
     ref = started(kind, workers=2)
     assert not run(kind.cluster.ask(ref, 3, "wish 1")).done
@@ -167,6 +168,7 @@ def test_named_workers_leave_and_are_not_replaced(kind: Kind) -> None:
     assert sorted(worker.name for worker in status.workers if worker.state is WorkerState.TRAINING) == others
 
 
+@pytest.mark.long_in_pods
 @pytest.mark.parametrize("workers", [0, 4])
 def test_a_size_out_of_bounds_is_refused(kind: Kind, workers: int) -> None:
     ref = run(kind.cluster.claim(kind.spec(), OWNER)).ref
@@ -197,6 +199,7 @@ def test_a_paused_run_has_no_worker_until_it_is_resumed(kind: Kind) -> None:
     assert until(kind, ref, over).phase is Phase.SUCCEEDED
 
 
+@pytest.mark.long_in_pods
 def test_a_reclaimed_worker_leaves_and_the_others_train_on(kind: Kind) -> None:
     ref = started(kind, workers=2)
     status = run(kind.cluster.status(ref))

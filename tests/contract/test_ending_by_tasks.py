@@ -32,9 +32,8 @@ def assert_over(kind: Kind, workers: Iterable[WorkerStatus]) -> None:
         assert all(has_ended(pid) for each in workers for pid in each.pids)
 
 
-@pytest.mark.parametrize(
-    "cancelled", [pytest.param(True, marks=pytest.mark.long_in_pods), False], ids=["cancelled before", "living"]
-)
+@pytest.mark.long_in_pods
+@pytest.mark.parametrize("cancelled", [True, False], ids=["cancelled before", "living"])
 def test_a_training_that_was_ended_computes_no_more_and_one_that_was_deleted_is_gone(
     kind: Kind, cancelled: bool
 ) -> None:

@@ -10,7 +10,7 @@ from tests.kubernetes_reclaims.conftest import Start
 from tests.kubernetes_reclaims.pod_run import PodRun
 from tests.paced import Script, Undisturbed, sizes_of, whole_workers
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = [pytest.mark.timeout(600), pytest.mark.long]
 
 
 def slots_in_hostfiles(run: PodRun) -> list[list[str]]:

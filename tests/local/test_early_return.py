@@ -19,7 +19,9 @@ IN_MAKE_TEST = {"horovod": "with", "torch": "nothing", "torch-sharded": "finish"
 
 
 @pytest.mark.parametrize(
-    "start", ["horovod", pytest.param("torch", marks=pytest.mark.long), "torch-sharded"], indirect=True
+    "start",
+    ["horovod", *(pytest.param(engine, marks=pytest.mark.long) for engine in ("torch", "torch-sharded"))],
+    indirect=True,
 )
 def test_a_rank_that_returns_early_is_named_with_its_step(start: Start) -> None:
     timing = Timing(forming=2.0, stop_grace=1.0)

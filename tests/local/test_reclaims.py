@@ -123,7 +123,7 @@ def test_workers_that_are_killed_before_their_deadline_have_handed_over(
 @one_has_all
 @pytest.mark.parametrize(
     ("mode", "size", "killed", "writer"),
-    [(RecoveryMode.ELASTIC, 2, 0, 1), (RecoveryMode.FIXED, 3, 1, 0)],
+    [pytest.param(RecoveryMode.ELASTIC, 2, 0, 1, marks=pytest.mark.long), (RecoveryMode.FIXED, 3, 1, 0)],
     ids=["elastic", "fixed"],
 )
 def test_no_step_is_lost_when_all_who_wait_for_others_are_taken(
