@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from elastic_runtime.agent import scripts as scripts_module
+from elastic_runtime.agent import work_folder
 from elastic_runtime.agent.agent import Agent, AgentSettings
 from elastic_runtime.agent.scripts import Scripts
+from elastic_runtime.agent.work_folder import WorkFolder
 from elastic_runtime.errors import ClusterUnavailable, InvalidDocument
 from elastic_runtime.net import certificates
 from elastic_runtime.protocol.rank_link import SCRIPTS
@@ -99,6 +100,8 @@ def test_words_that_are_no_files_stay(tmp_path: Path) -> None:
 
 
 class TestWithoutRoomForTemporaryFiles:
+    """Then the folder of the agent is in shared memory."""
+
     @pytest.fixture(autouse=True)
     def no_room(self, monkeypatch: pytest.MonkeyPatch) -> None:
         make = tempfile.mkdtemp
@@ -110,17 +113,18 @@ class TestWithoutRoomForTemporaryFiles:
 
         monkeypatch.setattr(tempfile, "mkdtemp", refused)
 
-    def test_they_are_in_shared_memory(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(scripts_module, "SHARED_MEMORY", tmp_path)
-        scripts = Scripts.lay_down(pack(FILES), None)
-        assert scripts.folder.parent == tmp_path
-        scripts.remove()
+    def test_it_is_in_shared_memory(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(work_folder, "SHARED_MEMORY", tmp_path)
+        folder = WorkFolder()
+        assert folder.path.parent == tmp_path
+        Scripts.lay_down(pack(FILES), folder.path)
+        folder.remove()
         assert list(tmp_path.iterdir()) == []
 
     def test_and_without_that_the_agent_says_what_to_do(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(scripts_module, "SHARED_MEMORY", tmp_path / "none")
+        monkeypatch.setattr(work_folder, "SHARED_MEMORY", tmp_path / "none")
         with pytest.raises(ClusterUnavailable, match=r"No usable temporary directory.*TMPDIR"):
-            Scripts.lay_down(pack(FILES), None)
+            WorkFolder()
 
 
 def test_a_full_disk_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

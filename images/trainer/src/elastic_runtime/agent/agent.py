@@ -25,6 +25,7 @@ from elastic_runtime.agent.notices.clouds import NO_METADATA, Metadata
 from elastic_runtime.agent.ranks import Ranks
 from elastic_runtime.agent.saving import Saving
 from elastic_runtime.agent.scripts import Scripts
+from elastic_runtime.agent.work_folder import WorkFolder, remove_abandoned
 from elastic_runtime.clock import utc_now
 from elastic_runtime.documents import to_json
 from elastic_runtime.engines.base import Engine
@@ -93,7 +94,7 @@ class AgentSettings:
     max_wait: float = 30.0
     """Seconds to keep dialling a launcher that does not answer."""
     scratch: Path | None = None
-    """Where the folder of the files that came with the run is made; None: where temporary files are."""
+    """Where folders for files and outputs of the run are made; None: in one for temporary files."""
     hostfile: str | None = None
     """Path at which the hosts of the world are kept, unless the run says another; None: in a folder of the agent's."""
     identity: Path | None = None
@@ -225,6 +226,7 @@ class Agent:
         self._ranks: Ranks | None = None
         self._scripts: Scripts | None = None
         self._saving: Saving | None = None
+        self._folder: WorkFolder | None = None
         self._writer: asyncio.StreamWriter
         self._stops: set[asyncio.Task[None]] = set()
         self._terminated = asyncio.Event()
@@ -243,6 +245,7 @@ class Agent:
         """
         # At once, and not only when there is something to lose: without a handler, process 1 of a container is deaf.
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, self._terminated.set)
+        removing = asyncio.create_task(asyncio.to_thread(remove_abandoned))
         try:
             while (streams := await self._dial()) is not None:
                 parting = await self._connected(*streams)
@@ -256,6 +259,7 @@ class Agent:
             return None
         finally:
             await self._close_ranks()
+            await removing
             asyncio.get_running_loop().remove_signal_handler(signal.SIGTERM)
 
     async def _taken(self) -> bool:
@@ -298,14 +302,15 @@ class Agent:
             end_when_silent(writer.get_extra_info("socket"), self._spec.timing.agent_silence)
             if self._ranks is None:
                 self._engine = find_engine(self._spec.engine)
+                within = self._place()
                 if self._spec.scripts:
-                    self._scripts = Scripts.lay_down(self._spec.scripts, self._settings.scratch)
+                    self._scripts = Scripts.lay_down(self._spec.scripts, within)
                 preload = self._engine.preload if self._spec.warm else None
-                variables, scratch = {**os.environ, **self._spec.environment}, self._settings.scratch
+                variables = {**os.environ, **self._spec.environment}
                 hostfile = self._spec.hostfile or self._settings.hostfile
-                self._ranks = Ranks(self._send, variables, preload, self._drained, scratch, hostfile)
+                self._ranks = Ranks(self._send, variables, preload, self._drained, within, hostfile)
                 self._ranks.start(self._ahead)
-                self._saving = Saving.of(self._spec, scratch, self._ranks)
+                self._saving = Saving.of(self._spec, within, self._ranks)
                 self._ahead = None  # Another one is started for ranks after these.
             else:
                 self._ranks.announce()
@@ -329,6 +334,17 @@ class Agent:
         if self._saving:
             await self._saving.close()
             self._saving = None
+        if self._folder:
+            await asyncio.to_thread(self._folder.remove)
+            self._folder = None
+
+    def _place(self) -> Path:
+        """Where this worker's folders are made."""
+        if self._settings.scratch:
+            return self._settings.scratch
+        if self._folder is None:
+            self._folder = WorkFolder()
+        return self._folder.path
 
     async def _welcome(self, reader: asyncio.StreamReader) -> Welcome | None:
         try:

@@ -23,7 +23,7 @@ from typing import Any
 from elastic_runtime.agent.hardware import is_stopped
 from elastic_runtime.agent.memory import oom_kills
 from elastic_runtime.agent.rank_links import RankLinks
-from elastic_runtime.agent.scripts import new_folder
+from elastic_runtime.agent.work_folder import new_folder
 from elastic_runtime.agent.zygote import LEFTOVER_GRACE, ZygoteClient
 from elastic_runtime.clock import utc_now
 from elastic_runtime.documents import write_atomically

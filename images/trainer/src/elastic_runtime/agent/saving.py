@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from elastic_runtime.agent.ranks import Ranks
-from elastic_runtime.agent.scripts import new_folder
+from elastic_runtime.agent.work_folder import new_folder
 from elastic_runtime.checkpoint import rights
 from elastic_runtime.checkpoint.store import CheckpointStore, open_store
 from elastic_runtime.documents import from_json, to_json
@@ -65,7 +65,7 @@ class Saving:
     Args:
         observe: what is asked for.
         checkpoint: of the run.
-        within: where to make the folder; None: for temporary files.
+        within: where to make the folder.
         variables: what a store may be told by, beside this process' own: the run's environment.
         running: names of the ranks that run, as Horovod's hosts are called.
     """
@@ -74,7 +74,7 @@ class Saving:
         self,
         observe: ObserveSpec,
         checkpoint: CheckpointSpec,
-        within: Path | None,
+        within: Path,
         variables: Mapping[str, str],
         running: Callable[[], Sequence[str]],
     ) -> None:
@@ -103,7 +103,7 @@ class Saving:
         return told
 
     @classmethod
-    def of(cls, spec: RunSpec, within: Path | None, ranks: Ranks) -> Saving | None:
+    def of(cls, spec: RunSpec, within: Path, ranks: Ranks) -> Saving | None:
         """For that run, if it wants any of this, and there is a place for it."""
         if not spec.observe.saves or spec.checkpoint is None:
             return None

@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import os
 import shutil
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from elastic_runtime.errors import ClusterUnavailable
+from elastic_runtime.agent.work_folder import new_folder, no_place
 from elastic_runtime.protocol.rank_link import SCRIPTS
 from elastic_runtime.run.shipment import unpack
 from elastic_runtime.run.spec import Shipment
-
-SHARED_MEMORY = Path("/dev/shm")  # noqa: S108  # a folder of our own is made in it
-"""Can be written to in a container whose file system is read-only."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,12 +22,12 @@ class Scripts:
     names: frozenset[str]
 
     @classmethod
-    def lay_down(cls, shipment: Shipment, within: Path | None) -> Scripts:
+    def lay_down(cls, shipment: Shipment, within: Path) -> Scripts:
         """Write them into a new folder.
 
         Args:
             shipment: from the launcher; checked.
-            within: where to make it; None: for temporary files (TMPDIR), else in shared memory.
+            within: where to make it.
 
         Raises:
             InvalidDocument: they are not what can be shipped.
@@ -46,7 +42,7 @@ class Scripts:
                 path.write_bytes(content)
         except OSError as error:
             shutil.rmtree(folder, ignore_errors=True)
-            raise _no_place(error) from error
+            raise no_place(error) from error
         return cls(folder, frozenset(files))
 
     def environment(self, environment: Mapping[str, str]) -> dict[str, str]:
@@ -61,31 +57,3 @@ class Scripts:
     def remove(self) -> None:
         """With all that ranks have written there. Blocks."""
         shutil.rmtree(self.folder, ignore_errors=True)
-
-
-def new_folder(prefix: str, within: Path | None) -> Path:
-    """A private one.
-
-    Args:
-        prefix: of its name.
-        within: where to make it; None: for temporary files (TMPDIR), else in shared memory.
-
-    Raises:
-        ClusterUnavailable: there is no place for it here.
-    """
-    try:
-        return Path(tempfile.mkdtemp(prefix=prefix, dir=within))
-    except OSError as error:
-        if within is None and SHARED_MEMORY.is_dir():
-            try:
-                return Path(tempfile.mkdtemp(prefix=prefix, dir=SHARED_MEMORY))
-            except OSError:
-                pass
-        raise _no_place(error) from error
-
-
-def _no_place(error: OSError) -> ClusterUnavailable:
-    return ClusterUnavailable(
-        f"no folder for files can be made on this worker: {error.strerror or error}. Give it a folder with room, "
-        "named by TMPDIR (on Kubernetes a volume with empty_dir)"
-    )
