@@ -22,8 +22,7 @@ AXE := provider/frontend/node_modules/axe-core/axe.min.js
 export ELASTIC_TRAINING_TRAINER_PYTHON := $(CURDIR)/$(TRAINER)/python
 
 # $(call pytest,environment,report,folders)
-# BESIDE: several run at once, and each line of their output begins with the report's name.
-pytest = $(1)/python -m pytest $(if $(BESIDE),--color=no) --junitxml=build/junit/$(2).xml $(3)$(if $(BESIDE), 2>&1 | sed --unbuffered 's/^/$(2) | /')
+pytest = $(1)/python -m pytest --junitxml=build/junit/$(2).xml $(3)
 # For tests of real runs, which wait half of their time: two at once take half as long, and keep their limits.
 PAIRS := --numprocesses 2 --dist loadfile
 
@@ -52,7 +51,7 @@ setup-spark: ## make .venv-spark: pyspark, for the tests in Spark; a minute the 
 	@tools/setup spark
 
 # The one list of what `make test` and CI run, one after the other.
-PARTS := lint test-unit test-security test-contract test-engines test-local test-in-airflow test-kubernetes
+PARTS := lint test-unit test-security test-contract test-engines test-local test-airflow test-browser test-oldest test-kubernetes
 
 test: ## everything that CI checks: goes on after a part that fails, and says at the end what did; LIMIT: seconds for all
 	@MAKE="$(MAKE)" tools/test-parts $(or $(LIMIT),0) $(PARTS)
@@ -146,13 +145,6 @@ test-tensorflow-kubernetes: setup ## TensorFlow's scripts in pods; a quarter of 
 test-airflow: setup ## real Airflow components, from the DAG down
 	$(call pytest,$(AIRFLOW),airflow,tests/airflow)
 
-# Airflow's components wait for one another half of their time.
-test-in-airflow: setup $(if $(shell command -v npm),$(AXE))
-	@$(MAKE) --no-print-directory --keep-going --jobs=2 --old-file=setup BESIDE=yes test-airflow test-browser-and-oldest
-
-test-browser-and-oldest:
-	@$(MAKE) --no-print-directory --keep-going --jobs=1 --old-file=setup test-browser test-oldest
-
 test-gpu-steps: setup ## all that `make gpu-check` tries on a GPU, gone through without one; three minutes, not a part of `make test`
 	$(call pytest,$(TRAINER),gpu-steps,tests/gpu_steps)
 
@@ -199,7 +191,7 @@ test-ray: setup setup-ray ## launcher as a job, workers as actors of a real Ray 
 	    exit $$failed'
 
 test-oldest: build ## the wheels with the oldest Airflow there is, deferred, marked, cleared; three minutes
-	@$(AIRFLOW)/python -m tests.wheels --airflow 2.11.2 $(if $(BESIDE),2>&1 | sed --unbuffered 's/^/oldest | /')
+	@$(AIRFLOW)/python -m tests.wheels --airflow 2.11.2
 
 test-compose: setup ## docker-compose.yml without Docker: every service's command as a process, an example in pods; five minutes, not a part of `make test`
 	tools/cluster with -- sh -c '$(AIRFLOW)/python tools/image && tools/cluster load build/trainer-image.tar && $(AIRFLOW)/python -m tests.compose'
@@ -353,6 +345,6 @@ clean-all: clean
 	rm -rf .venv .venv-trainer .venv-tensorflow .venv-frameworks .venv-scripts .venv-torchft .venv-ray .venv-site .venv-manifests
 
 .PHONY: help setup setup-tensorflow setup-torchft setup-ray setup-site site test-site setup-manifests test-manifests test-tutorial test-tensorflow test-tensorflow-kubernetes frontend test lint lint-ruff lint-types lint-imports lint-locks lint-prose lint-tested tested test-all test-unit $(UNIT) \
-    test-security test-security-runtime test-security-provider test-contract test-engines test-local test-in-airflow test-airflow test-browser-and-oldest test-gpu-steps test-long test-viewers test-browser screenshots \
+    test-security test-security-runtime test-security-provider test-contract test-engines test-local test-airflow test-gpu-steps test-long test-viewers test-browser screenshots \
     test-faults test-frameworks test-scripts setup-frameworks setup-scripts test-kubernetes test-kubernetes-long test-slurm test-ray setup-spark test-spark test-oldest test-compose compose-up compose-down test-wheels matrix chaos chaos-bar test-pool test-notebook pool-rounds standstills fuzz kills soak \
     demo test-matrix bench bench-torch bench-sharded bench-deferred bench-checkpoints bench-status bench-workers bench-page bench-traces gpu-check image cluster-up cluster-down build dist requirements clean clean-all

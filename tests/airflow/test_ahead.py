@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from demo_kit.airflow_stack import AirflowStack
+from demo_kit.digits_run import LOOK
 from tests.airflow.real_airflow import Airflow, completed, stack_without, trainings_of
 
 pytestmark = pytest.mark.timeout(900)
@@ -41,7 +42,7 @@ def wait(airflow: Airflow, holds: Callable[[], bool], seconds: float = 300) -> N
     while not holds():
         airflow.stack.check()
         assert time.monotonic() < deadline, "it took too long"
-        time.sleep(0.3)
+        time.sleep(LOOK)
 
 
 def state(airflow: Airflow, dag: str, run: str, task: str = "train") -> str:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from demo_kit.airflow_api import AirflowApi
+from demo_kit.digits_run import LOOK
 from elastic_runtime.run.status import Status
 from tests.airflow.real_airflow import Airflow, stack_without, trainings_of
 
@@ -91,7 +92,7 @@ class Run:
             self.airflow.stack.check()
             now = (self.airflow.api.task_states(self.dag_id, self.run_id), self.status())
             assert time.monotonic() < deadline, f"{what}: not within {TASK_TIMEOUT:.0f} s: {now}"
-            time.sleep(0.3)
+            time.sleep(LOOK)
 
     def state(self) -> str:
         return self.airflow.api.task_states(self.dag_id, self.run_id).get("train", "none")

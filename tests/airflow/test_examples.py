@@ -15,7 +15,7 @@ import pytest
 
 from demo_kit.airflow_api import AirflowApi
 from demo_kit.airflow_stack import AirflowStack
-from demo_kit.digits_run import DEPLOYMENT, FINAL
+from demo_kit.digits_run import DEPLOYMENT, FINAL, LOOK
 from elastic_runtime.run.status import Status
 from elastic_training.identity.naming import run_name
 from tests.airflow.real_airflow import REPOSITORY, Airflow, stack_without, trainings_of
@@ -81,7 +81,7 @@ class Run:
             assert time.monotonic() < deadline, (
                 f"{what}: not within {EXAMPLE_TIMEOUT:.0f} s: {self.tasks()}, {self.status()}"
             )
-            time.sleep(0.3)
+            time.sleep(LOOK)
 
     def over(self) -> str:
         """How it ends."""

@@ -181,6 +181,8 @@ class AirflowStack:
                 "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
                 # Anybody who reaches the loopback port is admin: no password to pass around for a throw-away Airflow.
                 "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_ALL_ADMINS": "True",
+                # No DAG file changes here. By default, each is imported again every 30 s: a sixth of a core.
+                "AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "3600",
                 "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": self.settings.database or f"sqlite:///{home / 'airflow.db'}",
                 "AIRFLOW__SCHEDULER__SCHEDULER_IDLE_SLEEP_TIME": "0.2",
                 "AIRFLOW__USAGE_DATA_COLLECTION__ENABLED": "False",

@@ -24,6 +24,8 @@ DAG_IDS = {"horovod": DAG_ID, "torch": "digits_elastic_torch"}
 DEPLOYMENT = "demo"
 """Of Airflow: known here, so that the names of its runs are."""
 FINAL = ("success", "failed")
+LOOK = 0.7
+"""Seconds between two looks at a run. Each costs Airflow's API server 50 ms of a core that the run needs, too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +107,7 @@ class DigitsRun:
         training = self._trainings.status(self.training)
         return Snapshot(state, self._api.task_states(self.dag_id, self.run_id), training)
 
-    def wait_until(self, wanted: Callable[[Snapshot], bool], seconds: float, pause: float = 0.3) -> Snapshot:
+    def wait_until(self, wanted: Callable[[Snapshot], bool], seconds: float, pause: float = LOOK) -> Snapshot:
         """The first snapshot that is as wanted.
 
         Raises:
