@@ -211,7 +211,7 @@ chaos: setup ## random faults on local runs, or PLACE=kubernetes, slurm, spark, 
 	@$(around) $(place_bin)/python -m tests.chaos $(foreach option,PLACE ROUNDS SEED PLAN REPEAT ENGINE JOBS LOAD MINUTES,\
 	    $(if $($(option)),--$(shell tr A-Z a-z <<< $(option)) $($(option))))
 
-test-matrix: setup ## each training through each fault alone; PLACE=kubernetes, slurm, spark, ray: there; TESTS: some, as pytest -k; a quarter of an hour, not a part of `make test`
+test-matrix: setup ## each training through each fault alone; PLACE=kubernetes, slurm, spark, ray: there; TESTS: some, as pytest -k; half an hour, not a part of `make test`
 	@$(around) env PLACE=$(or $(PLACE),local) \
 	    $(call pytest,$(place_bin),matrix-$(or $(PLACE),local),$(if $(TESTS),-k "$(TESTS)") tests/matrix)
 

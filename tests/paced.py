@@ -103,6 +103,18 @@ class Script:
         )
 
 
+@dataclass(frozen=True)
+class Lost:
+    """A launcher of a run that was killed, and replaced by the next one."""
+
+    status: Status | None
+    """Its last."""
+    stored: int
+    """Step of the newest checkpoint that it or its ranks told of; 0: of none."""
+    gone: float
+    """When nothing of it lived any more, of the monotonic clock."""
+
+
 _runs: list[PacedRun] = []
 """Those of the present test."""
 LAST_EVENTS = 20
@@ -136,6 +148,7 @@ class PacedRun(ABC):
 
     def __init__(self, base: Path, script: Script) -> None:
         self.base, self.script = base, script
+        self.lost: list[Lost] = []
         _runs.append(self)
         for name in ("notes", "at", "go"):
             (base / name).mkdir(parents=True)
@@ -264,6 +277,12 @@ class PacedRun(ABC):
     def ledger(self) -> Ledger:
         """What was trained on."""
         return Ledger([note for note in self.notes() if "step" in note])
+
+    def stored(self) -> int:
+        """Step of the newest checkpoint that the status tells of, or the ranks for one of their own; 0: of none."""
+        status = self.look()
+        told = status.checkpoint.step if status and status.checkpoint else 0
+        return max([told, *(int(note["saved"]) for note in self.notes() if "saved" in note)])
 
     def weights(self) -> list[float]:
         """At the end, the same on every rank."""

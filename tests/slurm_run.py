@@ -65,6 +65,10 @@ class SlurmRun(ScriptedRun):
         until(lambda: not self.jobs(), lambda: f"no job is left, but {self.jobs()}", 30.0)
         super().assert_no_process(30.0)
 
+    def kill_launcher(self) -> None:
+        super().kill_launcher()
+        self.close()  # As the next try ends jobs that are left, those that wait in the queue, too.
+
     def close(self) -> None:
         self.commands.cancel(job.id for job in self.jobs().values())
         until(lambda: not self.jobs(), lambda: f"no job is left, but {self.jobs()}", 60.0)

@@ -32,6 +32,7 @@ OF_THE_RUN: Mapping[FaultKind, Callable[[RoundRun, Fault], object]] = {
     FaultKind.RESIZE: lambda run, fault: run.resize(fault.size),
     FaultKind.PAUSE: lambda run, _: run.pause(),
     FaultKind.DELETE_LAUNCHER: lambda run, _: run.delete_launcher(),
+    FaultKind.LOSE_LAUNCHER: lambda run, _: run.lose_launcher(),
 }
 """Those that hit no process of this machine."""
 
@@ -58,16 +59,22 @@ class Injector:
         self._takings: list[tuple[float, str]] = []
         self._stopped: list[tuple[float, int, psutil.Process]] = []
         self._paused: list[tuple[float, int]] = []
+        self._launching: list[int] = []
 
     def tick(self, now: float, status: Status) -> None:
         """Do what is due."""
         self._let_go_on(now)
         self._resume(now, status)
+        for index in self._launching:  # The status is the next launcher's, and it has a first world.
+            self.applied[index] = replace(self.applied[index], until=now)
+        self._launching.clear()
         for at, worker in [taking for taking in self._takings if taking[0] <= now]:
             self._takings.remove((at, worker))
             self._take(now, worker, status)
         for due in [each for each in self._pending if each[0] <= now]:
             at, fault = due
+            if fault.stored and self.run.stored() < fault.stored:
+                continue
             if self._apply(now, fault, status):
                 self._pending.remove(due)
             elif now > at + SEARCH:
@@ -81,6 +88,8 @@ class Injector:
     def _apply(self, now: float, fault: Fault, status: Status) -> bool:
         if of_the_run := OF_THE_RUN.get(fault.kind):
             of_the_run(self.run, fault)
+            if fault.kind is FaultKind.LOSE_LAUNCHER:
+                self._launching.append(len(self.applied))
             if fault.kind is FaultKind.PAUSE:
                 self._paused.append((now + fault.seconds, len(self.applied)))
             self.applied.append(Applied(fault, now))

@@ -84,5 +84,6 @@ JOBS = (
     Job(replace(TORCH, script="rich_sharded.py"), durable=True, variant="-sharded"),
     Job(HUB, durable=False),
 )
-RESTARTED = tuple(Job(kind, durable=False) for kind in (TORCHRUN, HOROVODRUN))
+OWN_CHECKPOINTS = {"CHECKPOINT_EVERY": "10"}
+RESTARTED = tuple(Job(kind, durable=False, environment=OWN_CHECKPOINTS) for kind in (TORCHRUN, HOROVODRUN))
 """Whose scripts write checkpoints of their own."""

@@ -40,7 +40,7 @@ class Applied:
     """Of the processes that it hit. Those that end with one of them are named too, where it is killed."""
     workers: tuple[str, ...] = ()
     until: float | None = None
-    """When a process that stood still, or a run that was paused, went on."""
+    """When a process that stood still, or a run that was paused, went on, or the next launcher had a world."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,9 +84,9 @@ def pauses(steps: Iterable[float], end: float, reasons: Sequence[Span]) -> list[
 def explanations(applied: Sequence[Applied], looks: Sequence[Look], minimum: int, end: float) -> list[Span]:
     """When the training could not go on, whatever the launcher does.
 
-    That is: while a process was stopped by us, unless we have killed it meanwhile; while we had the run paused; and
-    while it was suspended with fewer workers than its minimum. What it takes to recover afterwards is the run's own
-    time.
+    That is: while a process was stopped by us, unless we have killed it meanwhile; while we had the run paused; until
+    another launcher has its first world; and while it was suspended with fewer workers than its minimum. What it takes
+    to recover afterwards is the run's own time.
 
     Args:
         applied: every fault, in the order of their times.
@@ -97,7 +97,8 @@ def explanations(applied: Sequence[Applied], looks: Sequence[Look], minimum: int
     stopped = [
         Span(stop.at, min(stop.until or end, _killed(stop, applied), end)) for stop in applied if stop.fault.kind.stops
     ]
-    paused = [Span(each.at, each.until or end) for each in applied if each.fault.kind is FaultKind.PAUSE]
+    without = (FaultKind.PAUSE, FaultKind.LOSE_LAUNCHER)
+    paused = [Span(each.at, each.until or end) for each in applied if each.fault.kind in without]
     nexts = [*(look.at for look in looks[1:]), end]
     short = [
         Span(look.at, until)
@@ -147,6 +148,17 @@ class Digests:
 
 
 @dataclass(frozen=True, slots=True)
+class Try:
+    """What one launcher had trained, of a run that several have looked after, one after the other."""
+
+    first: int
+    """Step."""
+    last: int
+    stored: int = 0
+    """Step of the newest checkpoint when it was lost, as far as that was told; 0: of none."""
+
+
+@dataclass(frozen=True, slots=True)
 class Outcome:
     """How a round went."""
 
@@ -162,6 +174,8 @@ class Outcome:
     """Steps that the world did more than once, where checkpoints are written."""
     digests: tuple[Digests, ...] = ()
     """In any order; several of a step that was done again."""
+    tries: tuple[Try, ...] = ()
+    """In order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,7 +212,10 @@ class Verdict:
 def judge(outcome: Outcome, applied: Sequence[Applied], expected: Expected) -> Verdict:
     """Compare a round with the undisturbed one."""
     return Verdict(
-        wrong=outcome.ended or _compare(outcome.weights, expected.weights) or _lost(outcome.repeated, applied),
+        wrong=outcome.ended
+        or _compare(outcome.weights, expected.weights)
+        or _lost(outcome.repeated, applied)
+        or _elsewhere(outcome.tries),
         apart=_first_apart(outcome.digests, expected) or _undigested(outcome, expected),
         pause=_too_long(outcome.pauses),
         left=f"left behind: {', '.join(outcome.left)}" if outcome.left else "",
@@ -247,6 +264,15 @@ def orderly(applied: Iterable[Applied]) -> bool:
 
 def _lost(repeated: int, applied: Sequence[Applied]) -> str:
     return f"{repeated} steps were done again, and nobody was killed" if repeated and orderly(applied) else ""
+
+
+def _elsewhere(tries: Sequence[Try]) -> str:
+    """In words, a launcher that did not go on at the newest checkpoint; without one, at the first step."""
+    for lost, after in pairwise(tries):
+        if not lost.stored < after.first <= (lost.last + 1 if lost.stored else 1):
+            of_stored = f"the checkpoint of step {lost.stored}" if lost.stored else "no checkpoint"
+            return f"the next launcher began with step {after.first}, with {of_stored} and {lost.last} steps done"
+    return ""
 
 
 def _compare(weights: tuple[float, ...], undisturbed: tuple[float, ...]) -> str:

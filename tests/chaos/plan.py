@@ -36,6 +36,8 @@ class FaultKind(StrEnum):
     """Of the run; it is resumed later, once it has no worker any more."""
     DELETE_LAUNCHER = "delete_launcher"
     """Of a run in pods: its pod; another one comes."""
+    LOSE_LAUNCHER = "lose_launcher"
+    """SIGKILL, and all of the run goes with it; then the next try of its task."""
 
     @property
     def stops(self) -> bool:
@@ -58,8 +60,10 @@ class FaultKind(StrEnum):
         return self in (FaultKind.NOTICE, FaultKind.NOTICE_ALL)
 
 
-FAULTS = tuple(kind for kind in FaultKind if kind not in (FaultKind.DELETE_LAUNCHER, FaultKind.PAUSE))
-"""That are done anywhere, and to any engine: one without checkpoints cannot be paused."""
+FAULTS = tuple(
+    kind for kind in FaultKind if kind not in (FaultKind.DELETE_LAUNCHER, FaultKind.LOSE_LAUNCHER, FaultKind.PAUSE)
+)
+"""That are done anywhere, to any engine, and within one run: one without checkpoints cannot be paused."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +82,8 @@ class Fault:
     taken: bool = False
     """Noticed workers that are still there at the deadline are killed, as a machine that is taken; else they may end
     by themselves."""
+    stored: int = 0
+    """It is not done before there is a checkpoint of this step or a later one."""
 
     def __str__(self) -> str:
         if self.kind is FaultKind.RESIZE:

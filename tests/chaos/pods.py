@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -22,7 +23,8 @@ from tests.kubernetes_namespace import IMAGE
 from tests.kubernetes_reclaims.conftest import shared_place
 from tests.kubernetes_reclaims.pod_run import Place as PodPlace
 from tests.kubernetes_reclaims.pod_run import PodRun
-from tests.paced import SCRIPTS, Script
+from tests.local.harness import next_try
+from tests.paced import SCRIPTS, Lost, Script
 
 NAMESPACE = "elastic-training-chaos"
 MAX_WAIT = 300.0
@@ -120,6 +122,17 @@ class DisturbedPods(PodRun):
     def resume(self) -> None:
         """Ask for the end of the pause, at the size before it."""
         await_(self._cluster.resume(self.ref, None, by="ada"))
+
+    def lose_launcher(self) -> None:
+        """Kill it for good, and claim the run as the next try of the task does."""
+        before, stored = self.look(), self.stored()
+        self.kill_launcher()
+        self.until(self.is_over, "its loss is known", alive=False)
+        self.spec = next_try(self.spec, uuid4().hex)
+        self.start()
+        self.lost.append(Lost(before, stored, time.monotonic()))
+        self._pods.clear()
+        self._here.clear()
 
     def delete_launcher(self) -> None:
         """Another one looks after the run."""

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import time
 from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from elastic_runtime.run.status import Phase, Status, WorkerState
 from tests.chaos.faults import Injector
 from tests.chaos.jobs import Job
-from tests.chaos.judge import Applied, Digests, Expected, Look, Outcome, Pause, explanations, judge, pauses
+from tests.chaos.judge import Applied, Digests, Expected, Look, Outcome, Pause, Try, explanations, judge, pauses
 from tests.chaos.places import RoundRun
 from tests.chaos.plan import Fault, Plan
 from tests.paced import LOOK, sizes_of
@@ -31,7 +33,7 @@ class Round:
     """Those that found nobody to hit."""
     seconds: float = 0.0
     worlds: tuple[int, ...] = ()
-    """Their sizes."""
+    """Their sizes, of all launchers."""
     aborted: int = 0
     """Ranks that ended by SIGABRT: Gloo takes survivors of a killed one along."""
     digested: int = 0
@@ -113,13 +115,22 @@ def _round(
                 for note in steps
                 if note.get("digests")
             ),
+            tries=tuple(_tries(run, steps)),
         ),
         applied=applied,
         missed=tuple(injector.missed) if injector else plan.faults,
         seconds=end - begin,
-        worlds=tuple(sizes_of(status)) if status else (),
+        worlds=tuple(size for each in (*(lost.status for lost in run.lost), status) if each for size in sizes_of(each)),
         aborted=log.count("SIGABRT"),
     )
+
+
+def _tries(run: RoundRun, steps: Sequence[Mapping[str, Any]]) -> Iterator[Try]:
+    begin = float("-inf")
+    for stored, end in (*((lost.stored, lost.gone) for lost in run.lost), (0, float("inf"))):
+        numbers = [note["step"] for note in steps if begin < note["time"] <= end]
+        yield Try(min(numbers, default=0), max(numbers, default=0), stored)
+        begin = end
 
 
 def _worst(found: list[Pause]) -> tuple[Pause, ...]:

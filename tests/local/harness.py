@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -21,7 +24,10 @@ from elastic_runtime.errors import RunNotFound
 from elastic_runtime.run.rundir import ReclaimNotice, RunDir
 from elastic_runtime.run.spec import RunSpec, WorkersSpec
 from elastic_runtime.run.status import Phase, Status
-from tests.paced import ResizedRun, Script, until
+from tests.paced import Lost, ResizedRun, Script, until
+
+WITHOUT_LAUNCHER = 60.0
+"""Seconds after which nothing of a run is left whose launcher was killed, wherever its workers are."""
 
 
 class ScriptedRun(ResizedRun):
@@ -61,6 +67,7 @@ class ScriptedRun(ResizedRun):
         self._path = [str(folder) for folder in (*path, os.environ.get("PYTHONPATH", "")) if str(folder)]
         self._launcher: subprocess.Popen[bytes] | None = None
         self._pause: dict[str, Any] = {}
+        self._earlier_log = ""
 
     # Life
 
@@ -140,7 +147,7 @@ class ScriptedRun(ResizedRun):
         return next(each.pids[0] for each in status.workers if each.name == worker)
 
     def log(self) -> str:
-        return self.folder.log.read_text(encoding="utf-8")
+        return self._earlier_log + self.folder.log.read_text(encoding="utf-8")
 
     # Making things happen
 
@@ -158,6 +165,25 @@ class ScriptedRun(ResizedRun):
 
     def _note(self, *requests: Mapping[str, Any]) -> None:
         write_atomically(self.folder.path / "record.json", json.dumps({"requests": requests}))
+
+    def kill_launcher(self) -> None:
+        """By SIGKILL, and await that all of the run has ended with it."""
+        module = "elastic_runtime.launcher"
+        for process in self.processes():
+            with suppress(psutil.NoSuchProcess):
+                if module in process.cmdline():
+                    process.kill()
+        until(self.is_over, "the launcher is gone", WITHOUT_LAUNCHER)
+        self.assert_no_process(WITHOUT_LAUNCHER)
+
+    def lose_launcher(self) -> None:
+        """Kill it, and start the one that the next try of the task would: with a new folder, and the next fence."""
+        self.kill_launcher()
+        self.lost.append(Lost(self.look(), self.stored(), time.monotonic()))
+        self._earlier_log = self.log()
+        shutil.rmtree(self.folder.path)
+        self.spec = next_try(self.spec, f"{self.base.name}-{len(self.lost)}")
+        self.start()
 
     def kill_rank(self, rank: int) -> None:
         self.kill_ranks(rank)
@@ -200,3 +226,9 @@ class ScriptedRun(ResizedRun):
         """No process, no key."""
         self.assert_no_process()
         assert not list(self.base.rglob("*.key")), "a private key is left"
+
+
+def next_try(spec: RunSpec, uid: str) -> RunSpec:
+    """What the next try of its task asks for: the same as another run, whose checkpoints come after the first's."""
+    checkpoint = spec.checkpoint and replace(spec.checkpoint, fence=spec.checkpoint.fence + 1)
+    return replace(spec, uid=uid, checkpoint=checkpoint)

@@ -1,10 +1,13 @@
 """A training that is restarted for each world: it writes a checkpoint of its own when it is signalled.
 
+And after every so many steps, if ``CHECKPOINT_EVERY`` says how many.
+
 For ``exact_sums.py``; the scripts beside this add up gradients, each by the means of its framework.
 """
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 import time
@@ -20,6 +23,8 @@ from elastic_runtime.torch import report
 from elastic_runtime.world import current_world
 
 STEPS = -(-SAMPLES // BATCH)
+EVERY = int(os.environ.get("CHECKPOINT_EVERY", "0"))
+"""Steps from one checkpoint to the next; 0: only those on a signal."""
 
 
 class Checkpointed:
@@ -28,7 +33,7 @@ class Checkpointed:
     def __init__(self, pace: Pace) -> None:
         self.model = build()
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.01, momentum=0.9)
-        self.step, self._asked = 0, False
+        self.step, self._asked, self._pace = 0, False, pace
         self._file = Path(pace.folder, "checkpoint.pt")
         if self._file.exists():
             self.step, model, optimizer = torch.load(self._file)
@@ -42,14 +47,19 @@ class Checkpointed:
     def commit(self) -> None:
         """Between two steps: if any rank was asked to, all end here."""
         world = current_world()
-        if world.maximum([self._asked]) == [True]:
-            if world.rank == 0:
-                state = self.step, self.model.state_dict(), self.optimizer.state_dict()
-                torch.save(state, part := self._file.with_suffix(".part"))
-                part.replace(self._file)
+        asked = world.maximum([self._asked]) == [True]
+        if world.rank == 0 and (asked or (EVERY and self.step % EVERY == 0)):
+            self._save()
+        if asked:
             sys.exit(0)
 
     check_host_updates = commit
+
+    def _save(self) -> None:
+        state = self.step, self.model.state_dict(), self.optimizer.state_dict()
+        torch.save(state, part := self._file.with_suffix(".part"))
+        part.replace(self._file)
+        self._pace.note(saved=self.step)
 
 
 def batch(step: int) -> list[int]:

@@ -67,6 +67,7 @@ class Disturbed:
     """Stands in for a run."""
 
     asked: list[Any] = field(default_factory=list)
+    checkpoint: int = 0
 
     def owns(self, process: psutil.Process) -> bool:
         return process.status() != psutil.STATUS_ZOMBIE
@@ -82,6 +83,12 @@ class Disturbed:
 
     def resume(self) -> None:
         self.asked.append("resume")
+
+    def stored(self) -> int:
+        return self.checkpoint
+
+    def lose_launcher(self) -> None:
+        self.asked.append("lose")
 
 
 @pytest.fixture
@@ -134,6 +141,20 @@ def test_a_pause_ends_when_its_time_is_over_and_nobody_works_any_more() -> None:
         injecting.tick(now, paused)
     assert run.asked == ["pause", "resume"]
     assert injecting.applied[0].until == 105.0
+
+
+def test_a_launcher_is_lost_once_there_is_its_checkpoint_until_the_next_one_has_a_world() -> None:
+    run, injecting = injector(Fault(1.0, FaultKind.LOSE_LAUNCHER, stored=10))
+    for now, run.checkpoint in ((101.0, 0), (102.0 + SEARCH, 9)):
+        injecting.tick(now, status())
+        assert (run.asked, injecting.missed) == ([], [])
+    run.checkpoint = 12
+    injecting.tick(109.0, status())
+    assert (run.asked, injecting.applied[0].until) == (["lose"], None)
+    for now in (110.0, 111.0):
+        injecting.tick(now, status())
+    assert run.asked == ["lose"]
+    assert injecting.applied[0].until == 110.0
 
 
 def test_a_stopped_process_goes_on_when_its_time_is_over(start: Callable[[], subprocess.Popen[bytes]]) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,6 +18,7 @@ from tests.chaos.judge import (
     Outcome,
     Pause,
     Span,
+    Try,
     apart,
     explanations,
     judge,
@@ -105,9 +108,12 @@ def test_a_stopped_process_that_is_killed_explains_nothing_any_more(killed: Appl
     assert explanations(applied, [], minimum=1, end=100.0) == [Span(5.0, until)]
 
 
+@pytest.mark.parametrize("kind", [FaultKind.PAUSE, FaultKind.LOSE_LAUNCHER])
 @pytest.mark.parametrize(("until", "end"), [(9.0, 9.0), (None, 100.0)])
-def test_a_run_that_we_pause_explains_itself(until: float | None, end: float) -> None:
-    applied = [Applied(Fault(5.0, FaultKind.PAUSE, seconds=1.0), 5.0, until=until)]
+def test_a_run_that_we_pause_or_that_has_no_launcher_explains_itself(
+    kind: FaultKind, until: float | None, end: float
+) -> None:
+    applied = [Applied(Fault(5.0, kind, seconds=1.0), 5.0, until=until)]
     assert explanations(applied, [], minimum=1, end=100.0) == [Span(5.0, end)]
 
 
@@ -268,3 +274,24 @@ def test_those_that_are_apart_are_kept_in_order() -> None:
 def test_what_is_kept_of_a_round_can_be_read_again() -> None:
     outcome = Outcome("", WEIGHTS, (), (), digests=tuple(WHOLE))
     assert from_json(Outcome, to_json(outcome)) == outcome
+
+
+# Several launchers
+
+
+@pytest.mark.parametrize(
+    ("tries", "words"),
+    [
+        ((Try(1, 40, stored=30), Try(31, 112)), ""),
+        ((Try(1, 40, stored=30), Try(41, 112)), ""),
+        ((Try(1, 40), Try(1, 112)), ""),
+        ((Try(1, 40, stored=30), Try(31, 60, stored=50), Try(56, 112)), ""),
+        ((Try(1, 40, stored=30), Try(30, 112)), "step 30, with the checkpoint of step 30 and 40 steps done"),
+        ((Try(1, 40, stored=30), Try(42, 112)), "step 42, with the checkpoint of step 30 and 40 steps done"),
+        ((Try(1, 40), Try(2, 112)), "step 2, with no checkpoint and 40 steps done"),
+        ((Try(1, 40, stored=30), Try(0, 0)), "step 0, with the checkpoint of step 30 and 40 steps done"),
+    ],
+)
+def test_the_next_launcher_begins_with_the_newest_checkpoint(tries: tuple[Try, ...], words: str) -> None:
+    troubles = judge(replace(GOOD, tries=tries), [kill(3.0, kind=FaultKind.LOSE_LAUNCHER)], EXPECTED).troubles
+    assert troubles == ([f"the next launcher began with {words}"] if words else [])
