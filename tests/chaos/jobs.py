@@ -1,12 +1,13 @@
 """What is trained in a round, engine by engine: a script whose weights are the same to the last bit in any worlds.
 
 Its ranks write, for each step, a note with its number, their ``rank``, the world's ``size`` and the monotonic ``time``;
-after every fifth, with ``digests`` of all that their state keeps, by entry; and their ``weights`` at the end
-(:meth:`tests.paced.PacedRun.notes`).
+after every fifth, with ``digests`` of all that their state keeps, by entry; and their ``weights``, or ``counts`` of
+shards, at the end (:meth:`tests.paced.PacedRun.notes`).
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import astuple, dataclass, field, replace
 from pathlib import Path
@@ -42,6 +43,8 @@ class Job:
     """Steps of uneven length, with evaluations and compilations between them."""
     variant: str = ""
     """Of how the engine is used, where the kind does not say it."""
+    weights: tuple[float, ...] | None = None
+    """At the end, where they are known without a run that nobody disturbs."""
     place: Place = HERE
     """Where launcher and workers run."""
 
@@ -87,3 +90,16 @@ JOBS = (
 OWN_CHECKPOINTS = {"CHECKPOINT_EVERY": "10"}
 RESTARTED = tuple(Job(kind, durable=False, environment=OWN_CHECKPOINTS) for kind in (TORCHRUN, HOROVODRUN))
 """Whose scripts write checkpoints of their own."""
+SHARDS, A_STEP, SHARD_SECONDS = 1200, 12, 0.002
+"""Shards of a training, those of a step, and the seconds that one takes."""
+TAKING = tuple(
+    Job(
+        replace(kind, script="counted.py"),
+        durable=True,
+        variant="-shards",
+        environment={"SHARDS": json.dumps([SHARDS, A_STEP, SHARD_SECONDS, "shards"])},
+        weights=(1,) * SHARDS,
+    )
+    for kind in (HOROVOD, TORCH)
+)
+"""Whose ranks take one shard after the other: each is in the state once."""

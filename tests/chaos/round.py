@@ -97,7 +97,7 @@ def _round(
     job: Job, plan: Plan, run: RoundRun, looks: list[Look], injector: Injector | None, begin: float, end: float
 ) -> Round:
     applied = tuple(injector.applied) if injector else ()
-    steps = [note for note in run.notes() if "step" in note]
+    steps = [note for note in run.notes() if "step" in note and "time" in note]
     moments = [note["time"] for note in steps]
     done = Counter(note["step"] for note in steps if note["rank"] == 0)
     status, log = run.look(), run.log()
@@ -146,8 +146,8 @@ def _ended(run: RoundRun, status: Status | None, seconds: float) -> str:
 
 
 def _weights(run: RoundRun) -> tuple[float, ...]:
-    """Of the ranks that came to the end; none, where they differ."""
-    found = {tuple(note["weights"]) for note in run.notes() if "weights" in note}
+    """Of the ranks that came to the end, or how often each shard is in their state; none, where they differ."""
+    found = {tuple(note[name]) for note in run.notes() for name in ("weights", "counts") if name in note}
     return found.pop() if len(found) == 1 else ()
 
 

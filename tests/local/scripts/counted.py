@@ -81,6 +81,8 @@ def together(state: Any, pace: Pace) -> None:
         for index in step:
             train_on(index, counts, state, pace)
         state.counts = state.counts + add_up(counts)
+        world = current_world()
+        pace.note(step=state.step, rank=world.rank, size=world.size, time=time.monotonic())
         state.commit()
         pace.hold(state)
 
