@@ -51,13 +51,6 @@ TRAININGS = {
     ("horovodrun", "tensorflow"): "`horovodrun` scripts with TensorFlow",
 }
 """By engine and framework."""
-UNPROMISED = {
-    ("horovod-shards", "launcher"),
-    ("torch-shards", "launcher"),
-    ("horovod-shards", "pause"),
-    ("torch-shards", "pause"),
-}
-"""What shards have no part in; every other fault is promised to every training in every place."""
 TARGETS: Mapping[str, Sequence[str]] = {
     "local": ("test-local", "test-long"),
     "engines": ("test-engines", "test-long"),
@@ -200,8 +193,6 @@ def page(cells: Sequence[Shown]) -> str:
     text, counts, gaps = _HEAD, {"promised": 0, "here": 0, "elsewhere": 0, "none": 0}, []
 
     def cell(training: tuple[str, str], fault: str, place: str) -> str:
-        if (training[0], fault) in UNPROMISED:
-            return ""
         counts["promised"] += 1
         if count := len(tests[*training, fault, place]):
             counts["here"] += 1

@@ -38,13 +38,10 @@ Played = Callable[[Plan], Round]
 pytestmark = [
     pytest.mark.timeout(900),
     pytest.mark.shows(
-        engine=(
-            "horovod", "torch", "torch-sharded", "torchrun", "horovodrun", "horovod-shards", "torch-shards",
-        ),
+        engine=("horovod", "torch", "torch-sharded", "torchrun", "horovodrun", "horovod-shards", "torch-shards"),
         place="local",
-        by="test-matrix",
     ),
-]  # fmt: skip
+]
 
 
 @pytest.fixture(scope="session")
