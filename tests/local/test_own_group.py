@@ -10,6 +10,7 @@ import pytest
 
 from elastic_runtime.run.spec import Timing
 from elastic_runtime.run.status import Phase
+from elastic_runtime.world import WORLD
 from tests.local.conftest import Start
 from tests.paced import Script, sizes_of
 
@@ -151,3 +152,13 @@ def test_a_script_sees_the_groups_that_it_has_made_alone(start: Start, tmp_path:
 def test_a_process_may_end_as_soon_as_its_world_is_over() -> None:
     done = subprocess.run([sys.executable, "-c", ENDS], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("start", ["torch"], indirect=True)
+def test_ranks_share_a_world_if_the_launcher_was_started_where_elastic_was_imported(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(WORLD, "elastic_runtime.engines.torch.world:WORLD")  # As the import leaves it.
+    run = start(Script("exact.py", epochs=1), (2, 2, 2))
+    run.worlds(2)
+    run.succeed()
