@@ -13,7 +13,8 @@ import pytest
 
 from elastic_runtime.protocol.messages import type_of
 from elastic_runtime.protocol.wire import RankExited, Ready
-from tests.unit.runtime.worker_bench import Worker, code
+from elastic_runtime.world import WORLD
+from tests.unit.runtime.worker_bench import Worker, code, with_worker
 
 ODD = "\N{REPLACEMENT CHARACTER}"
 SCRIPT = """
@@ -127,3 +128,14 @@ class TestAsOfThemselves:
 
     def test_says_whether_it_is_warm(self, all_run: Worker) -> None:
         assert all_run.of(Ready) == [Ready(all_run.warm, "")]
+
+
+@pytest.mark.parametrize("warm", [True, False])
+def test_an_engine_of_the_process_around_is_none_of_theirs(warm: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(WORLD, "elastic_runtime.engines.torch.world:WORLD")
+
+    async def test(worker: Worker) -> None:
+        assert await worker.run("a", code(f"import os; print(os.environ.get({WORLD!r}))")) == 0
+        assert worker.lines("a", "stdout") == ["None"], worker.lines("a", "stderr")
+
+    with_worker(warm, test)

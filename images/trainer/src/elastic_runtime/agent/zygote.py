@@ -104,7 +104,8 @@ class ZygoteClient:
                 ],
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
-                env=dict(environment),
+                # Whatever started us may have imported an engine. An agent that inherits that would act as a rank.
+                env={name: value for name, value in environment.items() if name != WORLD},
                 start_new_session=True,
             )
         process.returncode = 0  # Reaped by pid in close(), as one that was forked ahead; keeps Popen from warning.

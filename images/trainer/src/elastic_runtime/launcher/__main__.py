@@ -28,7 +28,6 @@ from elastic_runtime.run.spec import RunSpec
 from elastic_runtime.run.status import Phase, Status
 from elastic_runtime.slurm.jobs import SPEC as SLURM
 from elastic_runtime.spark.jobs import SPEC as SPARK
-from elastic_runtime.world import WORLD
 
 if TYPE_CHECKING:
     from elastic_runtime.launcher.folder.platform import FolderPlatform
@@ -140,8 +139,6 @@ def main() -> None:
     """Exit status 0 when the run succeeded, 1 when it failed, 2 when it could not be run at all."""
     if len(sys.argv) != 2:
         sys.exit("usage: python -m elastic_runtime.launcher RUN_DIR")
-    # Who starts it may have imported a training script, and with it an engine. An agent with that would act as a rank.
-    os.environ.pop(WORLD, None)
     start_log()
     raise_descriptor_limit()
     folder = RunDir(Path(sys.argv[1]).resolve())
