@@ -96,7 +96,7 @@ def by_us(model: nn.Module, optimizer: torch.optim.Optimizer, stepper: Stepper, 
 def by_torchrun(model: nn.Module, optimizer: torch.optim.Optimizer, stepper: Stepper, snapshot: Path) -> None:
     """Train under torchrun, from the newest snapshot."""
     dist.init_process_group("gloo")
-    number = _resumed(model, optimizer, snapshot)
+    number = resumed(model, optimizer, snapshot)
     parallel = DistributedDataParallel(model)
     over = False
     while not over:
@@ -109,7 +109,8 @@ def by_torchrun(model: nn.Module, optimizer: torch.optim.Optimizer, stepper: Ste
     dist.destroy_process_group()
 
 
-def _resumed(model: nn.Module, optimizer: torch.optim.Optimizer, snapshot: Path) -> int:
+def resumed(model: nn.Module, optimizer: torch.optim.Optimizer, snapshot: Path) -> int:
+    """Load the newest snapshot, and return its step; 0 where there is none. A collective."""
     # Rank 0 says which snapshot: another may be written meanwhile.
     told: list[dict[str, object] | None] = [None]
     if dist.get_rank() == 0 and snapshot.exists():

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from benchmarks.harness.sides import MAXIMUM, TRAINING, Job, Launched, environment
 from elastic_runtime.run.rundir import RunDir
-from elastic_runtime.run.spec import CheckpointSpec, RunSpec, WorkersSpec
+from elastic_runtime.run.spec import CheckpointSpec, RecoverySpec, RunSpec, WorkersSpec
 
 
 class OurLauncher:
@@ -19,12 +19,22 @@ class OurLauncher:
         checkpoint_every: seconds between durable checkpoints, for scripts that write any.
         engine: of the run.
         script: what its ranks run.
+        recovery: settings for lost workers and failing ranks.
+        maximum: most workers.
     """
 
     name = "elastic_runtime"
 
-    def __init__(self, checkpoint_every: float = 60.0, engine: str = "horovod", script: Path = TRAINING) -> None:
+    def __init__(
+        self,
+        checkpoint_every: float = 60.0,
+        engine: str = "horovod",
+        script: Path = TRAINING,
+        recovery: RecoverySpec | None = None,
+        maximum: int = MAXIMUM,
+    ) -> None:
         self._checkpoint_every, self._engine, self.script = checkpoint_every, engine, script
+        self._recovery, self._maximum = recovery or RecoverySpec(), maximum
 
     def launch(self, job: Job) -> Launched:
         """Lay the run down and start its launcher."""
@@ -34,8 +44,9 @@ class OurLauncher:
                 name="benchmark",
                 uid=uuid.uuid4().hex,
                 command=job.command,
-                workers=WorkersSpec(minimum=1, start=job.size, maximum=MAXIMUM),
+                workers=WorkersSpec(minimum=1, start=job.size, maximum=self._maximum),
                 engine=self._engine,
+                recovery=self._recovery,
                 checkpoint=CheckpointSpec(f"file://{job.folder}/checkpoints", every=self._checkpoint_every),
             ),
             owner="benchmark",

@@ -102,6 +102,11 @@ class Training:
     ) -> None:
         self.left_behind = end_descendants(LAST_BREATH if error is None else 0.0)
 
+    @property
+    def launcher(self) -> int:
+        """Its process id."""
+        return self._launched.process.pid
+
     def resize(self, workers: int) -> float:
         """Ask for so many workers; returns when that was, in seconds since the epoch."""
         now = time.time()
@@ -138,6 +143,10 @@ class Training:
         beside = self._stop.with_suffix(".new")
         beside.write_text(str(_last_step(self._reader.refresh()) + STEPS_AHEAD))
         os.replace(beside, self._stop)
+        self.await_end(timeout)
+
+    def await_end(self, timeout: float) -> None:
+        """Wait for the launcher to end by itself. Raises RoundFailed when it does not."""
         try:
             self.exit_code = self._launched.process.wait(timeout)
         except subprocess.TimeoutExpired:

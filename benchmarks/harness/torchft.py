@@ -23,12 +23,15 @@ class TorchFT:
     """One lighthouse, with the settings of its README, and one ``torchrun`` of one node for each worker.
 
     ``torchrun`` starts a killed rank anew. There is no planned leave: the newest ``torchrun`` gets SIGTERM.
+
+    Args:
+        script: what its ranks run.
     """
 
     name = "torchft"
 
-    def __init__(self) -> None:
-        self.script = _SCRIPT
+    def __init__(self, script: Path = _SCRIPT) -> None:
+        self.script = script
 
     def launch(self, job: Job) -> Launched:
         """Start the lighthouse and as many replicas; the first is never taken, and the lighthouse ends with it."""
