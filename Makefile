@@ -291,6 +291,9 @@ bench-deferred: setup ## N deferred runs in one triggerer against KubernetesPodO
 bench-traces: setup ## spot traces alone: goodput against an oracle, steps lost, cost, deadlines; five to ten minutes
 	$(TRAINER)/python benchmarks/replay.py
 
+evidence: setup setup-torchft ## published comparisons of fault tolerance, done here: docs/evidence.md; ONLY: faults, leaks, mass or halves; twenty minutes
+	$(TRAINER)/python -m benchmarks.evidence $(ONLY)
+
 image: setup ## the trainer's image into build/trainer-image.tar, with Docker or buildah; FAMILY=torch, tensorflow or both; CUDA=1
 	$(AIRFLOW)/python tools/image $(if $(FAMILY),--build-arg FAMILY=$(FAMILY)) \
 		$(if $(CUDA),--build-arg TORCH=$(shell sed 's/ .*//' requirements/torch.in) --build-arg HOROVOD_GPU_OPERATIONS=NCCL)
@@ -347,4 +350,4 @@ clean-all: clean
 .PHONY: help setup setup-tensorflow setup-torchft setup-ray setup-site site test-site setup-manifests test-manifests test-tutorial test-tensorflow test-tensorflow-kubernetes frontend test lint lint-ruff lint-types lint-imports lint-locks lint-prose lint-tested tested test-all test-unit $(UNIT) \
     test-security test-security-runtime test-security-provider test-contract test-engines test-local test-airflow test-gpu-steps test-long test-viewers test-browser screenshots \
     test-faults test-frameworks test-scripts setup-frameworks setup-scripts test-kubernetes test-kubernetes-long test-slurm test-ray setup-spark test-spark test-oldest test-compose compose-up compose-down test-wheels matrix chaos chaos-bar test-pool test-notebook pool-rounds standstills fuzz kills soak \
-    demo test-matrix bench bench-torch bench-sharded bench-deferred bench-checkpoints bench-status bench-workers bench-page bench-traces gpu-check image cluster-up cluster-down build dist requirements clean clean-all
+    demo test-matrix bench bench-torch bench-sharded bench-deferred bench-checkpoints bench-status bench-workers bench-page bench-traces evidence gpu-check image cluster-up cluster-down build dist requirements clean clean-all

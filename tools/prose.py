@@ -25,6 +25,7 @@ PAGES = (
     "docs/decisions/horovod-session.md",
     "docs/decisions/object-stores.md",
     "docs/deploy.md",
+    "docs/evidence.md",
     "docs/examples.md",
     "docs/extending.md",
     "docs/failures.md",
