@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.evidence.document import Chart, Document, Goal, Table, smoothed
-from benchmarks.evidence.records import Point, curve, read, thinned
+from benchmarks.evidence.records import curve, read, thinned
 
 NAME = "mass"
 WORKERS, LOST = 32, 30
@@ -91,11 +91,6 @@ def _kill(pids: Sequence[int]) -> None:
         for pid in pids:
             with suppress(ProcessLookupError):
                 os.kill(pid, number)
-
-
-def pauses(points: Sequence[Point], killed: float) -> float:
-    """Seconds from the kill to the first step after it."""
-    return min((point.seconds for point in points if point.seconds > killed), default=float("inf")) - killed
 
 
 def present(raw: Mapping[str, Any]) -> Document:
