@@ -95,6 +95,16 @@ def test_so_many_at_once(temporary: Path) -> None:
     assert len(list(temporary.iterdir())) == 3
 
 
+def test_those_that_are_held_do_not_count(temporary: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(work_folder, "MOST", 1)
+    held = [WorkFolder() for _ in range(30)]
+    (temporary / f"{prefix()}left").mkdir()
+    remove_abandoned()
+    assert sorted(temporary.iterdir()) == sorted(each.path for each in held)
+    for each in held:
+        each.remove()
+
+
 @pytest.mark.parametrize("removals", [1, 4, 5])
 def test_one_that_is_taken_for_abandoned_while_it_is_made_is_made_again(
     removals: int, temporary: Path, monkeypatch: pytest.MonkeyPatch

@@ -80,12 +80,13 @@ def remove_abandoned() -> None:
     """Remove up to :data:`MOST` folders of this user whose agents are gone. Blocks."""
     for find in (tempfile.gettempdir, lambda: SHARED_MEMORY):
         with contextlib.suppress(OSError), os.scandir(folder := Path(find())) as entries:
-            ours = (each.name for each in itertools.islice(entries, MOST_LOOKED_AT) if each.name.startswith(prefix()))
-            for name in list(itertools.islice(ours, MOST)):
-                _remove_unless_held(folder / name)
+            ours = [each.name for each in itertools.islice(entries, MOST_LOOKED_AT) if each.name.startswith(prefix())]
+            removed = (name for name in ours if _remove_unless_held(folder / name))
+            for _ in itertools.islice(removed, MOST):
+                pass
 
 
-def _remove_unless_held(path: Path) -> None:
+def _remove_unless_held(path: Path) -> bool:
     with contextlib.ExitStack() as stack, contextlib.suppress(OSError):
         lock = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
         stack.callback(os.close, lock)
@@ -93,6 +94,8 @@ def _remove_unless_held(path: Path) -> None:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             log.debug("removing %s, which a killed worker has left", path)
             shutil.rmtree(path, ignore_errors=True)
+            return True
+    return False
 
 
 def new_folder(prefix: str, within: Path | None) -> Path:
