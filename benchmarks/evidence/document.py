@@ -145,8 +145,12 @@ def _section(document: Document) -> list[str]:
         *(line for each in document.tables for line in ("", *_table(each))),
         "",
         f"[Page]({folder}/{document.name}.html) and [raw data]({folder}/{document.name}.json). "
-        f"Measured on {document.machine.get('date', 'an unknown date')}, {document.machine.get('machine', '')}.",
+        f"Measured on {document.machine.get('date', 'an unknown date')}, {_machine(document)}.",
     ]
+
+
+def _machine(document: Document) -> str:
+    return document.machine.get("machine", "").replace("(R)", "")
 
 
 def _table(table: Table) -> list[str]:

@@ -20,6 +20,8 @@ LIMIT = 420.0
 """Seconds of one run."""
 MOST = 1.03
 """Times the fault-free time: the goal."""
+EVEN = 1.05
+"""Times the pace of the fault-free run: a machine on which ours has a pace further off was not quiet."""
 CALM, OURS, RESTART, TORCHFT = "fault-free", "ours", "restart", "torchft"
 TITLES = {CALM: "fault-free (ours)", OURS: "ours", RESTART: "restart from checkpoints (`torchrun`)", TORCHFT: "TorchFT"}
 PUBLISHED = {CALM: "1.00 (405 min)", OURS: "1.00 (TorchPass)", RESTART: "2.02 (818 min)", TORCHFT: "2.30 (930 min)"}
@@ -83,13 +85,15 @@ def present(raw: Mapping[str, Any]) -> Document:
     runs, steps = raw["runs"], raw["lesson"]["steps"]
     ratios = {name: run["seconds"] / runs[CALM]["seconds"] for name, run in runs.items()}
     same = {name: run["digest"] == runs[CALM]["digest"] for name, run in runs.items()}
-    others = [f"{ratios[name]:.2f} times ({TITLES[name]})" for name in (RESTART, TORCHFT) if name in runs]
-    faults = raw["law"]["faults"]
+    quiet = is_quiet(runs)
+    told = ratios if quiet else {name: own_ratio(run) for name, run in runs.items()}
+    peers = {RESTART: "a restart from checkpoints under `torchrun`", TORCHFT: "TorchFT"}
+    others = [f"{peer} {told[name]:.2f} times" for name, peer in peers.items() if name in runs]
     lead = (
-        f"{steps:,} steps of a small language model on {RANKS} ranks, of which {len(faults)} were killed with "
-        "SIGKILL, one "
-        f"after the other. Ours took {ratios[OURS]:.3f} times its fault-free time"
-        + (f", the others {' and '.join(others)}." if others else ".")
+        f"{steps:,} steps of a small language model on {RANKS} ranks, of which one was killed with SIGKILL "
+        f"{len(raw['law']['faults'])} times. Ours took {told[OURS]:.3f} times its fault-free time"
+        + f", and {' and '.join(others)}."
+        + ("" if quiet else " These figures are by the pace of each run itself: other work disturbed the machine.")
         + f" Clockwork published [the same comparison]({SOURCE}) with 64 GPUs."
     )
     return Document(
@@ -97,7 +101,18 @@ def present(raw: Mapping[str, Any]) -> Document:
         "Faults: time to a fixed number of steps",
         lead,
         (
-            Goal("wall time by fault-free time", f"{ratios[OURS]:.3f}", f"at most {MOST}", ratios[OURS] <= MOST),
+            Goal(
+                "wall time by fault-free time",
+                f"{ratios[OURS]:.3f}" if quiet else f"{ratios[OURS]:.3f}, on a machine that was not quiet",
+                f"at most {MOST}",
+                quiet and ratios[OURS] <= MOST,
+            ),
+            Goal(
+                "the same, by the pace of its own undisturbed steps",
+                f"{own_ratio(runs[OURS]):.3f}",
+                f"at most {MOST}",
+                own_ratio(runs[OURS]) <= MOST,
+            ),
             Goal(
                 "final weights",
                 "equal" if same[OURS] else f"differ by {runs[OURS]['difference']:.2g}",
@@ -131,6 +146,11 @@ def _table(runs: Mapping[str, Any], ratios: Mapping[str, float], same: Mapping[s
         ],
     }
     return Table(tuple(columns), tuple(zip(*columns.values(), strict=True)))
+
+
+def is_quiet(runs: Mapping[str, Any]) -> bool:
+    """Whether the two runs of ours had the same pace where nothing was done to them."""
+    return bool(1 / EVEN <= runs[OURS]["pace"] / runs[CALM]["pace"] <= EVEN)
 
 
 def own_ratio(run: Mapping[str, Any]) -> float:

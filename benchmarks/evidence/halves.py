@@ -100,7 +100,7 @@ def present(raw: Mapping[str, Any]) -> Document:
     ratios = {name: rates[OURS] / rates[name] for name in (RESTART, HASTY)}
     same = runs[OURS]["digest"] == runs[CALM]["digest"]
     lead = (
-        f"Of {RANKS} ranks, half were lost one after the other, and not replaced. Over the whole run, ours did "
+        f"Half of {RANKS} ranks were lost one after the other, and not replaced. Over the whole run, ours did "
         f"{ratios[RESTART]:.1f} times as many "
         f"samples a second as a restart under `torchrun` with its defaults, and {ratios[HASTY]:.1f} times as many as "
         "one that waits 1 s "

@@ -41,6 +41,8 @@ class Lesson:
     """Bytes that are read to predict the next."""
     sequences: int = 6
     """Of a micro-batch."""
+    wait: float = 0.0
+    """Seconds that a step takes besides, without the processor."""
 
     @classmethod
     def parse(cls, text: str) -> Self:
@@ -50,7 +52,7 @@ class Lesson:
     def __str__(self) -> str:
         return json.dumps(self.as_dict())
 
-    def as_dict(self) -> dict[str, int]:
+    def as_dict(self) -> dict[str, float]:
         """All fields."""
         return asdict(self)
 

@@ -27,6 +27,7 @@ LIMIT = 280.0
 """Seconds of the run."""
 MOST = 1.02
 """Times the pace before: the goal."""
+MOST_MEMORY = 1.1
 
 
 def measure(folder: Path, say: Any, *, quick: bool) -> dict[str, Any]:
@@ -127,22 +128,18 @@ def figures(points: Sequence[Point], begun: float, ended: float) -> dict[str, An
 def present(raw: Mapping[str, Any]) -> Document:
     """What the raw data says."""
     found, holdings = raw["figures"], raw["holdings"]
-    first, last = holdings[0]["held"], holdings[-1]["held"]
-    counts = {
-        key: [sum(each[key] for each in held.values()) for held in (first, last)]
-        for key in ("processes", "descriptors", "memory")
-    }
-    grown = counts["memory"][1] / counts["memory"][0]
-    same = all(counts[key][1] <= counts[key][0] for key in ("processes", "descriptors"))
+    first, last = holdings[0], holdings[-1]
+    early = next((each for each in holdings if each["resizes"]), last)
+    late = next((each for each in holdings if each["resizes"] == raw["resizes"]), last)
+    processes = [whole(each, "processes") for each in (first, last)]
+    files = [whole(each, "descriptors", but="loaders") for each in (first, last)]
+    memory = [whole(each, "memory") for each in (early, late)]
+    grown = memory[1] / memory[0]
     lead = (
         f"A training with {raw['loaders']} loader workers a rank was resized {raw['resizes']} times, from {SMALL} "
-        f"ranks to {LARGE} and back. A step took "
-        f"{found['ratio']:.3f} times as long afterwards. Processes went from {counts['processes'][0]} to "
-        f"{counts['processes'][1]}, and memory from "
-        f"{counts['memory'][0]:.0f} MiB to {counts['memory'][1]:.0f} MiB."
-    )
-    steady = (
-        f"{counts['processes'][0]} → {counts['processes'][1]}, {counts['descriptors'][0]} → {counts['descriptors'][1]}"
+        f"ranks to {LARGE} and back. A step took {found['ratio']:.3f} times as long afterwards. Processes went from "
+        f"{processes[0]:.0f} to {processes[1]:.0f}. Memory was {memory[0]:.0f} MiB after {early['resizes']} resizes, "
+        f"and {memory[1]:.0f} MiB after {late['resizes']}."
     )
     return Document(
         NAME,
@@ -150,8 +147,14 @@ def present(raw: Mapping[str, Any]) -> Document:
         lead,
         (
             Goal("step time after by before", f"{found['ratio']:.3f}", f"at most {MOST}", found["ratio"] <= MOST),
-            Goal("processes, open files", steady, "no more than before", same),
-            Goal("memory (PSS) after by before", f"{grown:.3f}", "no goal was set; at most 1.1 is taken", grown <= 1.1),
+            Goal("processes", _change(processes), "no more than before", processes[1] <= processes[0]),
+            Goal("open files, without loaders", _change(files), "no more than before", files[1] <= files[0]),
+            Goal(
+                f"memory (PSS) after {late['resizes']} resizes by after {early['resizes']}",
+                f"{grown:.3f}",
+                f"at most {MOST_MEMORY} (our own)",
+                grown <= MOST_MEMORY,
+            ),
             Goal("processes left at the end", str(raw["left_behind"]), "0", raw["left_behind"] == 0),
         ),
         (_table(holdings),),
@@ -164,6 +167,15 @@ def present(raw: Mapping[str, Any]) -> Document:
         _LIMITS,
         raw["machine"],
     )
+
+
+def whole(holding: Mapping[str, Any], key: str, but: str = "") -> float:
+    """A figure of all kinds of processes, but for one."""
+    return float(sum(each[key] for kind, each in holding["held"].items() if kind != but))
+
+
+def _change(figures: Sequence[float]) -> str:
+    return " → ".join(f"{each:.0f}" for each in figures)
 
 
 def _table(holdings: Sequence[Mapping[str, Any]]) -> Table:
@@ -205,6 +217,8 @@ _METHOD = (
     "`make evidence ONLY=leaks` does it again.",
 )
 _LIMITS = (
+    "Loader workers are new after each resize. Files of theirs that grow from one resize to the next are inherited "
+    "from a rank, and counted there.",
     "The loader workers before the first resize were forked from ranks that had not trained yet. Later ones share less "
     "of their memory with a rank, so their PSS grows once. What counts is that it does not grow further.",
     "One run on one machine. A leak of less than a per cent of the memory in 50 resizes does not show.",

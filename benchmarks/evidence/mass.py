@@ -16,6 +16,8 @@ from benchmarks.evidence.records import curve, read, thinned
 NAME = "mass"
 WORKERS, LOST = 32, 30
 QUICK = 8, 6
+WAIT = 0.25
+"""Seconds of a step, in the place of a GPU's kernels."""
 SETTLE = 5.0
 """Seconds of training before the loss."""
 LIMIT = 150.0
@@ -38,7 +40,7 @@ def measure(folder: Path, say: Any, *, quick: bool) -> dict[str, Any]:
 
     workers, lost = QUICK if quick else (WORKERS, LOST)
     machine, job = description(("torch",)), folder / "run"
-    lesson = Lesson(100_000, parts=workers, width=16, depth=1, heads=2, context=16, sequences=1)
+    lesson = Lesson(100_000, parts=workers, width=16, depth=1, heads=2, context=16, sequences=1, wait=WAIT)
     with Training(by_ours(ranks=workers), job, workers, str(lesson)) as training:
         training.wait_for("a first step of all", lambda steps: first_whole_step(steps, workers), LIMIT)
         say(f"{workers} workers train")
@@ -64,7 +66,9 @@ def measure(folder: Path, say: Any, *, quick: bool) -> dict[str, Any]:
     points = curve(read(job / "records"), training.launched)
     done = max(point.step for point in points)
     weights = Weights.read(job / WEIGHTS)
-    alone = play("the same with 2 ranks", by_ours(), folder / "weights", replace(lesson, steps=done), 2, (), LIMIT, say)
+    alone = play(
+        "the same with 2 ranks", by_ours(), folder / "weights", replace(lesson, steps=done, wait=0.0), 2, (), LIMIT, say
+    )
     worlds = [[round(world.time.timestamp() - killed, 2), world.size] for world in status.history]
     return {
         "machine": machine,
@@ -143,6 +147,8 @@ def present(raw: Mapping[str, Any]) -> Document:
             "with SIGSTOP, and then killed with SIGKILL. Their ranks end with them.",
             f"The model is tiny, so that {workers} ranks fit: {memory:,.0f} MiB for all processes, shared pages "
             "counted once.",
+            f"A step waits {raw['lesson']['wait']:g} s, in the place of a GPU's kernels. Without that, ranks that "
+            "train would take the cores from those that start, which no machine of its own does.",
             "The time ends with the first step that all ranks of a world of full size have completed. Worlds are "
             "those of the run's status.",
             f"The final weights are compared with those of two ranks that do the same {raw['steps']:,} steps "
@@ -156,6 +162,8 @@ def present(raw: Mapping[str, Any]) -> Document:
         (
             "One machine: no pod has to be scheduled, no image to be pulled, and new workers are forked from a warm "
             "process. DLRover's figure is for pods.",
+            "Without the wait in each step, training ranks take the cores from workers that start. Measured so once, "
+            "on two cores with other work (2026-11-28), it took 35 s and 5 worlds.",
             f"All {workers} ranks share the cores that the hardware names. So the time is mostly that of starting "
             f"{lost} processes there.",
         ),

@@ -49,6 +49,7 @@ class Learner:
     def step(self, number: int) -> bool:
         """One step, and its record. A collective. Returns whether it was the last."""
         rank, size = dist.get_rank(), dist.get_world_size()
+        time.sleep(self.lesson.wait)
         total = summed(self.model, self.text, self.lesson, number, share(self.lesson, rank, size))
         stopped = self.stop.exists() and number >= int(self.stop.read_text())
         whole = torch.cat([total, torch.tensor([float(stopped)])])

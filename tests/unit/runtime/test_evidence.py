@@ -170,3 +170,8 @@ def test_figures_of_a_run() -> None:
     assert found["missed"] == 24.5
     assert found["lost"] == [9.0]
     assert faults.own_ratio({**found, "pace": 1.0}) == pytest.approx(1 + 9 / 200)
+
+
+def test_a_pace_that_is_far_off_says_that_the_machine_was_not_quiet() -> None:
+    assert faults.is_quiet({"fault-free": {"pace": 0.040}, "ours": {"pace": 0.041}})
+    assert not faults.is_quiet({"fault-free": {"pace": 0.057}, "ours": {"pace": 0.040}})
