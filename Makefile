@@ -291,7 +291,7 @@ bench-deferred: setup ## N deferred runs in one triggerer against KubernetesPodO
 bench-traces: setup ## spot traces alone: goodput against an oracle, steps lost, cost, deadlines; five to ten minutes
 	$(TRAINER)/python benchmarks/replay.py
 
-evidence: setup setup-torchft ## published comparisons of fault tolerance, done here: docs/evidence.md; ONLY: faults, leaks, mass or halves; twenty minutes
+evidence: setup setup-torchft ## published comparisons of fault tolerance, done here: docs/evidence.md; ONLY: faults, leaks, mass or halves; half an hour
 	$(TRAINER)/python -m benchmarks.evidence $(ONLY)
 
 image: setup ## the trainer's image into build/trainer-image.tar, with Docker or buildah; FAMILY=torch, tensorflow or both; CUDA=1

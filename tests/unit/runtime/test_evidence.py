@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from benchmarks.evidence import document, faults, language, law, leaks, records
+from benchmarks.evidence import document, faults, halves, language, law, leaks, records
 from benchmarks.evidence.__main__ import ALL, DOCS, HERE, compact
 from benchmarks.evidence.playing import Watch
 from benchmarks.evidence.records import Done, Point
@@ -170,6 +170,12 @@ def test_figures_of_a_run() -> None:
     assert found["missed"] == 24.5
     assert found["lost"] == [9.0]
     assert faults.own_ratio({**found, "pace": 1.0}) == pytest.approx(1 + 9 / 200)
+
+
+def test_the_ratio_of_lost_halves_is_smaller_with_fewer_losses() -> None:
+    runs = {"ours": {"pace": 0.1, "lost": [0.6, 0.6, 0.7]}, "restart": {"pace": 0.2, "lost": [45.6]}}
+    assert halves.SELDOM == 444
+    assert halves.seldom(runs, "restart") == pytest.approx((44.4 + 45.6) / (44.4 + 0.6))
 
 
 def test_a_pace_that_is_far_off_says_that_the_machine_was_not_quiet() -> None:
