@@ -78,9 +78,10 @@ def prefix() -> str:
 
 def remove_abandoned() -> None:
     """Remove up to :data:`MOST` folders of this user whose agents are gone. Blocks."""
+    begin = prefix()
     for find in (tempfile.gettempdir, lambda: SHARED_MEMORY):
         with contextlib.suppress(OSError), os.scandir(folder := Path(find())) as entries:
-            ours = [each.name for each in itertools.islice(entries, MOST_LOOKED_AT) if each.name.startswith(prefix())]
+            ours = [each.name for each in itertools.islice(entries, MOST_LOOKED_AT) if each.name.startswith(begin)]
             removed = (name for name in ours if _remove_unless_held(folder / name))
             for _ in itertools.islice(removed, MOST):
                 pass
