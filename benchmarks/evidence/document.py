@@ -27,6 +27,16 @@ class Goal:
     met: bool
 
 
+def weights_told(same: bool, difference: float) -> str:
+    """Final weights beside those of the undisturbed run, in words."""
+    return "equal" if same else f"differ by {difference:.2g}"
+
+
+def weights_goal(same: bool, difference: float) -> Goal:
+    """Final weights are those of the undisturbed run."""
+    return Goal("final weights", weights_told(same, difference), "equal to the last bit", same)
+
+
 @dataclass(frozen=True, slots=True)
 class Table:
     """Cells as they are shown."""

@@ -7,9 +7,9 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from benchmarks.evidence.document import Chart, Document, Goal, Table, smoothed
+from benchmarks.evidence.document import Chart, Document, Goal, Table, smoothed, weights_goal, weights_told
 from benchmarks.evidence.law import SECONDS, STEP, STEPS, draw
-from benchmarks.evidence.records import HORIZON, Point, lost, pace, repeated, thinned
+from benchmarks.evidence.records import HORIZON, Point, lost, pace, repeated
 
 NAME = "faults"
 QUICK = 600
@@ -31,7 +31,7 @@ SOURCE = "https://clockwork.io/blog/keeping-distributed-training-running-through
 def measure(folder: Path, say: Any, *, quick: bool) -> dict[str, Any]:
     """Do all four runs; returns the raw data."""
     from benchmarks.evidence.language import Lesson
-    from benchmarks.evidence.playing import Played, by_ours, plain, play
+    from benchmarks.evidence.playing import Played, by_ours, play
     from benchmarks.harness.machine import description
     from benchmarks.harness.sides import Side
     from benchmarks.harness.torchft import TorchFT, is_installed
@@ -54,12 +54,7 @@ def measure(folder: Path, say: Any, *, quick: bool) -> dict[str, Any]:
         runs[name] = {
             **figures(each.points, [event.seconds for event in each.events], lesson.steps),
             "wasted": each.wasted,
-            "digest": each.weights.digest,
-            "difference": each.weights.difference(played[CALM].weights),
-            "left_behind": each.left_behind,
-            "exit_code": each.exit_code,
-            "events": [[round(event.seconds, 3), event.what] for event in each.events],
-            "points": plain(thinned(each.points)),
+            **each.raw(played[CALM].weights),
         }
     law = {"seed": SEED, "faults": [[fault.step, fault.victim] for fault in faults]}
     return {"machine": machine, "lesson": lesson.as_dict(), "law": law, "runs": runs}
@@ -113,12 +108,7 @@ def present(raw: Mapping[str, Any]) -> Document:
                 f"at most {MOST}",
                 own_ratio(runs[OURS]) <= MOST,
             ),
-            Goal(
-                "final weights",
-                "equal" if same[OURS] else f"differ by {runs[OURS]['difference']:.2g}",
-                "equal to the last bit",
-                same[OURS],
-            ),
+            weights_goal(same[OURS], runs[OURS]["difference"]),
         ),
         (_table(runs, ratios, same),),
         (_losses(runs), _progress(runs)),
@@ -141,7 +131,7 @@ def _table(runs: Mapping[str, Any], ratios: Mapping[str, float], same: Mapping[s
         "lost at a fault, median (s)": [f"{median(run['lost']):.2f}" if run["lost"] else "—" for run in runs.values()],
         "step at full size (ms)": [f"{1000 * run['pace']:.1f}" for run in runs.values()],
         "final weights": [
-            "the reference" if name == CALM else "equal" if same[name] else f"differ by {run['difference']:.2g}"
+            "the reference" if name == CALM else weights_told(same[name], run["difference"])
             for name, run in runs.items()
         ],
     }

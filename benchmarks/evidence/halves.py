@@ -7,9 +7,9 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
-from benchmarks.evidence.document import Chart, Document, Goal, Table, smoothed
+from benchmarks.evidence.document import Chart, Document, Goal, Table, smoothed, weights_goal, weights_told
 from benchmarks.evidence.law import SECONDS, STEP, losses
-from benchmarks.evidence.records import lost, pace, repeated, thinned
+from benchmarks.evidence.records import lost, pace, repeated
 
 if TYPE_CHECKING:
     from benchmarks.harness.records import Step
@@ -40,9 +40,8 @@ SOURCE = "https://arxiv.org/abs/2605.11215"
 def measure(folder: Path, say: Any, *, quick: bool) -> dict[str, Any]:
     """Do all runs; returns the raw data."""
     from benchmarks.evidence.language import Lesson
-    from benchmarks.evidence.playing import Played, by_ours, plain, play
+    from benchmarks.evidence.playing import Played, by_ours, play
     from benchmarks.harness.machine import description
-    from benchmarks.harness.processes import kill
     from benchmarks.harness.torchrun import Torchrun
 
     script, machine = Path(__file__).resolve().with_name("training.py"), description(("torch",))
@@ -51,9 +50,7 @@ def measure(folder: Path, say: Any, *, quick: bool) -> dict[str, Any]:
     nodes = f"1:{RANKS}"
     played: dict[str, Played] = {
         CALM: play(CALM, by_ours(), folder / CALM, lesson, 2, (), LIMIT, say),
-        OURS: play(
-            OURS, by_ours(NEVER, RANKS), folder / OURS, lesson, RANKS, faults, LIMIT, say, lambda step: kill(step.pid)
-        ),
+        OURS: play(OURS, by_ours(NEVER, RANKS), folder / OURS, lesson, RANKS, faults, LIMIT, say),
     }
     for name, last_call in ((HASTY, 1), (RESTART, None)):
         side = Torchrun(script, nodes, last_call)
@@ -69,12 +66,7 @@ def measure(folder: Path, say: Any, *, quick: bool) -> dict[str, Any]:
             "repeated": repeated(each.points),
             "pace": round(usual, 5),
             "lost": [round(cost, 3) for cost in lost(each.points, kills, usual)],
-            "digest": each.weights.digest,
-            "difference": each.weights.difference(played[CALM].weights),
-            "left_behind": each.left_behind,
-            "exit_code": each.exit_code,
-            "events": [[round(event.seconds, 3), event.what] for event in each.events],
-            "points": plain(thinned(each.points)),
+            **each.raw(played[CALM].weights),
         }
     law = {"seed": SEED, "faults": [[fault.step, fault.victim] for fault in faults]}
     return {"machine": machine, "lesson": lesson.as_dict(), "law": law, "runs": runs}
@@ -115,14 +107,11 @@ def present(raw: Mapping[str, Any]) -> Document:
         )
         for name in (RESTART, HASTY)
     ]
-    weights = Goal(
-        "final weights", "equal" if same else f"differ by {runs[OURS]['difference']:.2g}", "equal to the last bit", same
-    )
     return Document(
         NAME,
         "Half lost: throughput without replacements",
         lead,
-        (*goals, weights),
+        (*goals, weights_goal(same, runs[OURS]["difference"])),
         (_table(runs, rates),),
         (
             _chart(runs, 3, "Loss over time", "loss of a byte, mean of 20 points", 20),
@@ -166,7 +155,7 @@ def _table(runs: Mapping[str, Any], rates: Mapping[str, float]) -> Table:
         "cost of a loss, median (s)": [f"{median(run['lost']):.2f}" if run["lost"] else "—" for run in runs.values()],
         "usual step at first (ms)": [f"{1000 * run['pace']:.1f}" for run in runs.values()],
         "final weights": [
-            "the reference" if name == CALM else "equal" if same[name] else f"differ by {run['difference']:.2g}"
+            "the reference" if name == CALM else weights_told(same[name], run["difference"])
             for name, run in runs.items()
         ],
     }

@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from benchmarks.evidence.document import Chart, Document, Goal, Table, smoothed
+from benchmarks.evidence.document import Chart, Document, Goal, Table, smoothed, weights_goal
 from benchmarks.evidence.records import curve, read, thinned
 
 NAME = "mass"
@@ -121,12 +121,7 @@ def present(raw: Mapping[str, Any]) -> Document:
                 seconds <= MOST_SECONDS,
             ),
             Goal("worlds until then", str(len(worlds)), f"at most {MOST_WORLDS}", len(worlds) <= MOST_WORLDS),
-            Goal(
-                "final weights",
-                "equal" if same else f"differ by {raw['difference']:.2g}",
-                "equal to the last bit",
-                same,
-            ),
+            weights_goal(same, raw["difference"]),
         ),
         (
             Table(

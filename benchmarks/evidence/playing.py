@@ -6,10 +6,11 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from benchmarks.evidence.language import WEIGHTS, Lesson, Weights
 from benchmarks.evidence.law import Fault
-from benchmarks.evidence.records import Point, curve, read
+from benchmarks.evidence.records import Point, curve, read, thinned
 from benchmarks.harness.ours import OurLauncher
 from benchmarks.harness.processes import kill
 from benchmarks.harness.records import Step
@@ -43,6 +44,17 @@ class Played:
     weights: Weights
     left_behind: int
     exit_code: int | None
+
+    def raw(self, undisturbed: Weights) -> dict[str, Any]:
+        """How it ended, and its curve, as they are kept."""
+        return {
+            "digest": self.weights.digest,
+            "difference": self.weights.difference(undisturbed),
+            "left_behind": self.left_behind,
+            "exit_code": self.exit_code,
+            "events": [[round(event.seconds, 3), event.what] for event in self.events],
+            "points": plain(thinned(self.points)),
+        }
 
 
 class Watch:
