@@ -99,6 +99,16 @@ def test_waits_for_a_world_and_looks_around_meanwhile(bench: Bench) -> None:
     assert len(looks) >= 2
 
 
+def test_looks_around_once_more_before_it_is_in_none(bench: Bench) -> None:
+    soon = utc_now() + timedelta(seconds=60)
+    bench.session.sock.sendall(encode_rank_message(Handover("worker-1", soon)))
+    bench.session.say(LeftOut())
+
+    assert bench.channel.next_world(bench.link.hear, 60.0) is None
+
+    assert [*bench.link.leaving] == ["worker-1"]
+
+
 def test_a_world_is_broken_for_whoever_waits_in_it(bench: Bench) -> None:
     bench.enter(1)
     threading.Thread(target=lambda: [bench.session.hears(), bench.session.say(WorldBroken(1))]).start()

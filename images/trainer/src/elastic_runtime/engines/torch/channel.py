@@ -80,7 +80,8 @@ class Channel:
         """Wait for the next world, having left the present one; None: this rank is in none any more.
 
         Args:
-            while_waiting: called every ``look`` seconds meanwhile.
+            while_waiting: called every ``look`` seconds meanwhile, and before None is returned: what the agent said
+                before that word has been read by then.
             look: seconds.
             has_part: as :class:`~.messages.ReadyForWorld` has it.
 
@@ -97,11 +98,11 @@ class Channel:
                     self._vain_since = time.monotonic()
                 self._vain = entered.in_vain
                 return entered
-            if entered:
-                return None
-            if gone:
+            if gone and not entered:
                 raise ConnectionError("the agent of this rank is gone")
             while_waiting()
+            if entered:
+                return None
 
     def connected(self) -> None:
         """This rank is, to all others of the world."""
