@@ -73,7 +73,7 @@ def train(state):
         time.sleep(0.05)
         report(loss=1.0)
         state.commit()
-        if hvd.size() == 2 and os.path.exists(os.environ["STOP"]):
+        if hvd.size() == 2 and hvd.broadcast_object(os.path.exists(os.environ["STOP"])):
             return
 
 

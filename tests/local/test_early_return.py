@@ -33,6 +33,14 @@ def test_a_rank_that_returns_early_is_named_with_its_step(start: Start) -> None:
     assert run.events(EventKind.RESTARTED, EventKind.RANK_FAILED) == []
 
 
+@pytest.mark.parametrize("start", ["horovod"], indirect=True)
+def test_a_rank_that_returns_while_others_commit_is_named(start: Start) -> None:
+    run = start(Script("shorter.py", ("12", "13", "apart")), (2, 2, 2), timing=Timing(stop_grace=1.0))
+    status = run.end(LONG)
+    assert (status.phase, status.failure) == (Phase.FAILED, FailureKind.EARLY_EXIT), run.report("another end")
+    assert "a rank ended while others were still training: rank 1 ended its training at step 12" in status.reason
+
+
 @pytest.mark.parametrize("start", ["horovod", pytest.param("torch", marks=pytest.mark.long)], indirect=True)
 def test_ranks_that_return_at_one_step_succeed(start: Start) -> None:
     run = start(Script("shorter.py", ("12", "12", "run")), (1, 3, 3))

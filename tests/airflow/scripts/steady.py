@@ -18,7 +18,7 @@ state = DurableState(model=torch.nn.Linear(1, 1))
 
 @hvd.elastic.run
 def train(state: DurableState) -> None:
-    while not (folder / "end").exists():
+    while not hvd.broadcast_object((folder / "end").exists()):  # Or one returns, and others commit without it.
         time.sleep(0.05)
         if state.step == last:
             raise SystemExit(3)

@@ -1,7 +1,8 @@
 """Training whose loop is shorter in rank 1: it ends while the others are about to do their next step.
 
 Arguments: the step at which rank 1 ends, that of the others, and how each trains: by ``run``, as ``elastic.run``, or
-without that. Then the word is how it says that it ends: ``finish``, ``with`` or ``nothing``.
+without that. Then the word is how it says that it ends: ``finish``, ``with`` or ``nothing``. With ``apart`` it is
+``run``, and ranks meet in commits alone.
 """
 
 from __future__ import annotations
@@ -32,13 +33,14 @@ def main() -> None:
     def train(state: DurableState) -> None:
         parallel = engine.parallel(state)
         while state.step < (short if current_world().rank == 1 else long):
-            state.optimizer.zero_grad()
-            mse_loss(parallel(torch.ones(4, 8)), torch.ones(4, 1)).backward()
-            state.optimizer.step()
+            if how != "apart":
+                state.optimizer.zero_grad()
+                mse_loss(parallel(torch.ones(4, 8)), torch.ones(4, 1)).backward()
+                state.optimizer.step()
             state.step += 1
             state.commit()
 
-    if how == "run":
+    if how in ("run", "apart"):
         engine.run(train)(state)
         return
     state.sync()

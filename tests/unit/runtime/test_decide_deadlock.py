@@ -186,6 +186,12 @@ def test_a_rank_that_has_ended_while_others_wait_for_it_ends_the_run() -> None:
     )
 
 
+def test_a_rank_that_has_ended_while_others_commit_once_more_ends_the_run() -> None:
+    decision = ending(9.0, ranks(r0=COMMITS, r2=COMMITS))
+    assert decision.actions == (Finish(decision.phase, FailureKind.EARLY_EXIT),)
+    assert decision.reason.endswith("rank 1 ended its training at step 12, and rank 0 waits for it at train.py:20")
+
+
 @pytest.mark.parametrize(
     ("found", "repeated"),
     [
@@ -193,8 +199,19 @@ def test_a_rank_that_has_ended_while_others_wait_for_it_ends_the_run() -> None:
         (ranks(), True),
         (ranks(r0={"collectives": 41}), False),
         (ranks(r0={"collectives": None}, r1={"collectives": None}, r2={"collectives": None}), True),
+        (ranks(r0=COMMITS | {"commits": 20}), True),
+        (ranks(r0=COMMITS | AT_WORK), True),
+        (ranks(r0=COMMITS, r1={"answered": False, "commits": 0}), True),
     ],
-    ids=["they-evaluate", "they-wait-for-something-else", "once", "not-counted"],
+    ids=[
+        "they-evaluate",
+        "they-wait-for-something-else",
+        "once",
+        "not-counted",
+        "in-the-commit-that-was-its-last",
+        "writes-in-its-commit",
+        "has-not-answered",
+    ],
 )
 def test_ranks_that_may_end_later_have_their_time(found: list[RankStanding], repeated: bool) -> None:
     assert ending(9.0, found, repeated=repeated).actions == ()

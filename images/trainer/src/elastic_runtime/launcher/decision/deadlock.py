@@ -62,7 +62,7 @@ def is_deadlock(ranks: Sequence[RankStanding]) -> bool:
 
 
 def waits_for_ended(inquiry: Inquiry, ended: Collection[int]) -> RankStanding | None:
-    """Return a rank that waits in a collective that a rank, which has ended its training, will not begin.
+    """Return a rank that waits in a collective or commit that a rank, which has ended its training, will not begin.
 
     Args:
         inquiry: of the world.
@@ -70,8 +70,13 @@ def waits_for_ended(inquiry: Inquiry, ended: Collection[int]) -> RankStanding | 
     """
     over = [each for each in inquiry.ranks if each.rank in ended]
     training = [each for each in inquiry.ranks if each.rank not in ended]
-    found = (other for other in training if any(_is_behind(rank, other) for rank in over))
+    found = (each for each in training if any(_is_behind(rank, each) or _commits_alone(each, rank) for rank in over))
     return next(found, None) if inquiry.repeated else None
+
+
+def _commits_alone(rank: RankStanding, ended: RankStanding) -> bool:
+    """Whether a rank waits in a commit that another one has ended without. Commits of Horovod are collectives, too."""
+    return ended.answered and rank.waits and rank.in_commit and rank.commits > ended.commits
 
 
 def _is_behind(rank: RankStanding, other: RankStanding) -> bool:
