@@ -21,15 +21,15 @@ LIMIT = 420.0
 MOST = 1.03
 """Times the fault-free time: the goal."""
 EVEN = 1.05
-"""Times the pace of the fault-free run: a machine on which ours has a pace further off was not quiet."""
+"""Times the pace of its fault-free run: a machine on which a run has a pace further off was not quiet."""
 CALM, OURS, RESTART, TORCHFT = "fault-free", "ours", "restart", "torchft"
 TITLES = {CALM: "fault-free (ours)", OURS: "ours", RESTART: "restart from checkpoints (`torchrun`)", TORCHFT: "TorchFT"}
-PUBLISHED = {CALM: "1.00 (405 min)", OURS: "1.00 (TorchPass)", RESTART: "2.02 (818 min)", TORCHFT: "2.30 (930 min)"}
+PUBLISHED = {OURS: "1.00 (TorchPass)", RESTART: "2.02 (818 min)", TORCHFT: "2.30 (930 min)"}
 SOURCE = "https://clockwork.io/blog/keeping-distributed-training-running-through-failures"
 
 
 def measure(folder: Path, say: Any, *, quick: bool) -> dict[str, Any]:
-    """Do all four runs; returns the raw data."""
+    """Do all runs, each side's with faults after its own without; returns the raw data."""
     from benchmarks.evidence.language import Lesson
     from benchmarks.evidence.playing import Played, by_ours, play
     from benchmarks.harness.machine import description
@@ -41,14 +41,18 @@ def measure(folder: Path, say: Any, *, quick: bool) -> dict[str, Any]:
     machine = description(("torch",))
     lesson = Lesson(QUICK if quick else STEPS)
     faults = draw(lesson.steps, RANKS, SEED)
-    sides: dict[str, Side] = {CALM: by_ours(), OURS: by_ours(), RESTART: Torchrun(here / "training.py", str(RANKS))}
+    sides: dict[str, Side] = {OURS: by_ours(), RESTART: Torchrun(here / "training.py", str(RANKS))}
     if is_installed():
         sides[TORCHFT] = TorchFT(here / "replica.py")
     else:
         say("TorchFT is left out: there is no .venv-torchft (make setup-torchft)")
     played: dict[str, Played] = {}
+    calm: dict[str, dict[str, Any]] = {}
     for name, side in sides.items():
-        played[name] = play(name, side, folder / name, lesson, RANKS, () if name == CALM else faults, LIMIT, say)
+        undisturbed = play(f"{name}, fault-free", side, folder / f"{name}-calm", lesson, RANKS, (), LIMIT, say)
+        calm[name] = figures(undisturbed.points, (), lesson.steps)
+        played.setdefault(CALM, undisturbed)
+        played[name] = play(name, side, folder / name, lesson, RANKS, faults, LIMIT, say)
     runs = {}
     for name, each in played.items():
         runs[name] = {
@@ -57,7 +61,7 @@ def measure(folder: Path, say: Any, *, quick: bool) -> dict[str, Any]:
             **each.raw(played[CALM].weights),
         }
     law = {"seed": SEED, "faults": [[fault.step, fault.victim] for fault in faults]}
-    return {"machine": machine, "lesson": lesson.as_dict(), "law": law, "runs": runs}
+    return {"machine": machine, "lesson": lesson.as_dict(), "law": law, "calm": calm, "runs": runs}
 
 
 def figures(points: Sequence[Point], kills: Sequence[float], steps: int) -> dict[str, Any]:
@@ -77,13 +81,13 @@ def figures(points: Sequence[Point], kills: Sequence[float], steps: int) -> dict
 
 def present(raw: Mapping[str, Any]) -> Document:
     """What the raw data says."""
-    runs, steps = raw["runs"], raw["lesson"]["steps"]
-    ratios = {name: run["seconds"] / runs[CALM]["seconds"] for name, run in runs.items()}
+    runs, calm, steps = raw["runs"], raw["calm"], raw["lesson"]["steps"]
+    ratios = {name: run["seconds"] / calm[name]["seconds"] for name, run in runs.items() if name != CALM}
     same = {name: run["digest"] == runs[CALM]["digest"] for name, run in runs.items()}
-    quiet = is_quiet(runs)
-    told = ratios if quiet else {name: own_ratio(run) for name, run in runs.items()}
+    quiet = is_quiet(raw)
+    told = ratios if quiet else {name: own_ratio(runs[name]) for name in ratios}
     peers = {RESTART: "a restart from checkpoints under `torchrun`", TORCHFT: "TorchFT"}
-    others = [f"{peer} {told[name]:.2f} times" for name, peer in peers.items() if name in runs]
+    others = [f"{peer} {told[name]:.2f} times its own" for name, peer in peers.items() if name in runs]
     lead = (
         f"{steps:,} steps of a small language model on {RANKS} ranks, of which one was killed with SIGKILL "
         f"{len(raw['law']['faults'])} times. Ours took {told[OURS]:.3f} times its fault-free time"
@@ -110,7 +114,7 @@ def present(raw: Mapping[str, Any]) -> Document:
             ),
             weights_goal(same[OURS], runs[OURS]["difference"]),
         ),
-        (_table(runs, ratios, same),),
+        (_table(raw, ratios, same),),
         (_losses(runs), _progress(runs)),
         _method(raw),
         _law(raw),
@@ -119,28 +123,31 @@ def present(raw: Mapping[str, Any]) -> Document:
     )
 
 
-def _table(runs: Mapping[str, Any], ratios: Mapping[str, float], same: Mapping[str, bool]) -> Table:
+def _table(raw: Mapping[str, Any], ratios: Mapping[str, float], same: Mapping[str, bool]) -> Table:
+    runs, calm = raw["runs"], raw["calm"]
+    rows = [name for name in runs if name != CALM]
     columns: dict[str, list[str]] = {
-        "run": [TITLES[name] for name in runs],
-        "wall time (s)": [f"{run['seconds']:.1f}" for run in runs.values()],
-        "by fault-free": [f"{ratios[name]:.3f}" for name in runs],
-        "by its own pace": [f"{own_ratio(run):.3f}" for run in runs.values()],
-        "published": [PUBLISHED[name] for name in runs],
-        "steps repeated": [str(run["repeated"] + run["wasted"]) for run in runs.values()],
-        "batches not trained": [f"{run['missed']:.0f}" if name == TORCHFT else "0" for name, run in runs.items()],
-        "lost at a fault, median (s)": [f"{median(run['lost']):.2f}" if run["lost"] else "—" for run in runs.values()],
-        "step at full size (ms)": [f"{1000 * run['pace']:.1f}" for run in runs.values()],
-        "final weights": [
-            "the reference" if name == CALM else weights_told(same[name], run["difference"])
-            for name, run in runs.items()
+        "run": [TITLES[name] for name in rows],
+        "wall time (s)": [f"{runs[name]['seconds']:.1f}" for name in rows],
+        "the same without faults (s)": [f"{calm[name]['seconds']:.1f}" for name in rows],
+        "ratio": [f"{ratios[name]:.3f}" for name in rows],
+        "by its own pace": [f"{own_ratio(runs[name]):.3f}" for name in rows],
+        "published ratio": [PUBLISHED[name] for name in rows],
+        "steps repeated": [str(runs[name]["repeated"] + runs[name]["wasted"]) for name in rows],
+        "batches not trained": [f"{runs[name]['missed']:.0f}" if name == TORCHFT else "0" for name in rows],
+        "lost at a fault, median (s)": [
+            f"{median(runs[name]['lost']):.2f}" if runs[name]["lost"] else "—" for name in rows
         ],
+        "step at full size, without faults (ms)": [f"{1000 * calm[name]['pace']:.1f}" for name in rows],
+        "final weights": [weights_told(same[name], runs[name]["difference"]) for name in rows],
     }
     return Table(tuple(columns), tuple(zip(*columns.values(), strict=True)))
 
 
-def is_quiet(runs: Mapping[str, Any]) -> bool:
-    """Whether the two runs of ours had the same pace where nothing was done to them."""
-    return bool(1 / EVEN <= runs[OURS]["pace"] / runs[CALM]["pace"] <= EVEN)
+def is_quiet(raw: Mapping[str, Any]) -> bool:
+    """Whether each side's two runs had the same pace where nothing was done to them."""
+    runs, calm = raw["runs"], raw["calm"]
+    return all(1 / EVEN <= runs[name]["pace"] / of["pace"] <= EVEN for name, of in calm.items())
 
 
 def own_ratio(run: Mapping[str, Any]) -> float:
@@ -197,8 +204,9 @@ def _method(raw: Mapping[str, Any]) -> tuple[str, ...]:
         "lighthouse with the settings of its README. A `torchrun` starts a killed "
         "rank again. While a group is away, its half of each batch is not trained on; the table counts these as "
         "batches.",
-        "Wall time is from the first step that a run completed to its last. So starts are not in it. The four runs "
-        "follow each other on the same machine.",
+        "Wall time is from the first step that a run completed to its last. So starts are not in it. Each side trains "
+        "without faults first, and then with them; all runs follow each other on the same machine. The ratio is that "
+        "of these two. The plots have the fault-free run of ours.",
         "By its own pace: what the faults have cost, with the steps done again, by the time of all steps at the "
         f"median pace of the same run. A fault's cost is the time until {HORIZON} new steps are done, "
         "less what so many steps take otherwise. Other work on the machine disturbs this figure less.",
@@ -230,5 +238,5 @@ def _limits(runs: Mapping[str, Any]) -> tuple[str, ...]:
         "but machines have to be found and models to be loaded.",
         "A fault is a killed process. Its machine and its file system remain, so a replacement starts at once.",
         "TorchPass is not measured here. It is a product for GPU clusters, with spare nodes.",
-        "One run of each kind. The step at full size says how evenly the machine ran.",
+        "One run of each kind.",
     )

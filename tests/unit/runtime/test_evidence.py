@@ -179,5 +179,8 @@ def test_the_ratio_of_lost_halves_is_smaller_with_fewer_losses() -> None:
 
 
 def test_a_pace_that_is_far_off_says_that_the_machine_was_not_quiet() -> None:
-    assert faults.is_quiet({"fault-free": {"pace": 0.040}, "ours": {"pace": 0.041}})
-    assert not faults.is_quiet({"fault-free": {"pace": 0.057}, "ours": {"pace": 0.040}})
+    def raw(pace: float) -> dict[str, dict[str, dict[str, float]]]:
+        return {"calm": {"ours": {"pace": 0.040}}, "runs": {"fault-free": {"pace": 0.040}, "ours": {"pace": pace}}}
+
+    assert faults.is_quiet(raw(0.041))
+    assert not faults.is_quiet(raw(0.057))
