@@ -38,6 +38,7 @@ from elastic_runtime.training.state.collectives import Agreements, Signals
 from elastic_runtime.training.state.fingerprint import Fingerprint, fingerprint
 from elastic_runtime.training.state.handlers import check_storable
 from elastic_runtime.training.state.resuming import take_newest
+from elastic_runtime.training.state.save_cost import SaveCost
 from elastic_runtime.training.state.values import StateValues, check_names
 from elastic_runtime.training.state.verification import CommitChecks, Verify, check_verify
 from elastic_runtime.world import current_world
@@ -158,6 +159,7 @@ class DurableState:
         self._reset_callbacks: list[Callable[[], None]] = []
         self._link, self._clock = link or shared_link(), clock
         self._progress = ProgressLine(self._link, clock)
+        self._cost, self._copied = SaveCost(), (0.0, 0.0)
         self._serial = 0
         self._told_stopped = float("-inf")
         """When that was told last."""
@@ -221,7 +223,9 @@ class DurableState:
     def save(self) -> None:
         """Copy everything, each tensor on its own device, into the memory of the save before."""
         with self._turn:
+            begin = self._clock()
             self._values.save()
+            self._copied = begin, self._clock()
             self._serial += 1
             self._taken_at = utc_now()
 
@@ -273,6 +277,8 @@ class DurableState:
         """
         ledger().commits(int(self.step), self._objects)
         self.save()
+        if (words := self._cost.saved(*self._copied)) and self._world.rank == 0:
+            _log.warning("%s", words)
         self._receipt.committed(self._values.step, self._world.size)
         self._check_commit()
         self._has_commits = True

@@ -1,0 +1,53 @@
+"""What copies of a state cost its training, in words; pure."""
+
+from __future__ import annotations
+
+import math
+
+MUCH = 0.05
+"""Share of a training's time from which on it is told."""
+LITTLE = 0.01
+"""Share to which the advice leads."""
+LEAST_COPIES, LEAST_TIME = 100, 30.0
+"""Copies, and seconds of training, after which it is judged, once."""
+
+
+class SaveCost:
+    """Time that commits take to copy the state. Seconds of one monotonic clock."""
+
+    def __init__(self) -> None:
+        self._copies = 0
+        self._seconds = 0.0
+        self._since: float | None = None
+        self._judged = False
+
+    def saved(self, begin: float, end: float) -> str:
+        """A commit has copied the state in this time. Returns what is to be told of all commits, mostly nothing."""
+        if self._judged:
+            return ""
+        if self._since is None:  # The first copy takes memory from the system.
+            self._since = end
+            return ""
+        self._copies += 1
+        self._seconds += end - begin
+        time = end - self._since
+        if self._copies < LEAST_COPIES or time < LEAST_TIME:
+            return ""
+        self._judged = True
+        return _told(self._seconds / self._copies, time / self._copies)
+
+
+def _told(copy: float, whole: float) -> str:
+    if copy < MUCH * whole:
+        return ""
+    rest = whole - copy
+    words = (
+        f"copies of the state take {copy / whole:.0%} of the training's time: {1000 * copy:.1f} of "
+        f"{1000 * whole:.1f} ms from one commit to the next"
+    )
+    if not rest:
+        return words
+    times = math.ceil(copy * (1 - LITTLE) / (LITTLE * rest))
+    return (
+        f"{words}. With one commit in {times} it is {LITTLE:.0%}, and losing a worker costs {times} times as many steps"
+    )
