@@ -153,6 +153,13 @@ class TestOutput:
         log.write(NOON, "worker-0", 0, "stderr", ["", "  ", "x" * 1000])
         assert log.last_error() == " | ".join([*(f"line {number}" for number in range(5, 9)), "x" * LAST_LINE_LENGTH])
 
+    def test_can_leave_out_what_is_said_of_lost_peers(self) -> None:
+        log = OutputLog(io.StringIO())
+        lines = ["no data", "Horovod background loop uncaught exception: Read error: Connection reset by peer"]
+        log.write(NOON, "worker-0", 0, "stderr", lines)
+        assert log.last_error() == " | ".join(lines)
+        assert log.last_error(of_peers=False) == "no data"
+
 
 def test_outputs_are_named_where_the_run_keeps_them_whoever_tells(clock: Clock) -> None:
     spec = RunSpec("run", "uid", ("true",), checkpoint=CheckpointSpec("s3://b/run/", fence=7))

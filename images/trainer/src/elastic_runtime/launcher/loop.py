@@ -492,7 +492,7 @@ class Launcher:
             return reason
         if first := self._record.failures.first:
             return f"{reason}; {first.summary}{self._record.advice}"
-        words = self._output.last_error()
+        words = self._output.last_error(of_peers=end.failure is not FailureKind.EARLY_EXIT)
         return f"{reason}{LAST_WORDS}{words}" if words else reason
 
     async def _end_session(self) -> None:

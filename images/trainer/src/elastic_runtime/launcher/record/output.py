@@ -17,6 +17,7 @@ from time import gmtime
 from typing import Protocol, TextIO
 
 from elastic_runtime.documents import time_to_text
+from elastic_runtime.launcher.record.tracebacks import tells_of_lost_peer
 from elastic_runtime.pace import RateLimitedLog
 from elastic_runtime.printable import printable
 from elastic_runtime.run.spec import LOG_LIMIT
@@ -88,9 +89,13 @@ class OutputLog:
         self._beyond += len(shown)
         self._tail.extend(f"{prefix}{line[:TAIL_LINE]}\n" for line in shown[-TAIL:])
 
-    def last_error(self) -> str:
-        """The last lines that any rank wrote to stderr."""
-        return " | ".join(self._last)
+    def last_error(self, *, of_peers: bool = True) -> str:
+        """The last lines that any rank wrote to stderr.
+
+        Args:
+            of_peers: also those about a peer that is gone, which is no cause where a rank has left the others.
+        """
+        return " | ".join(line for line in self._last if of_peers or not tells_of_lost_peer(line))
 
     def end(self) -> None:
         """Nothing more will be written: the newest of what was left out."""

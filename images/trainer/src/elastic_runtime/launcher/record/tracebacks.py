@@ -103,6 +103,11 @@ def tells_of_torn_file(text: str) -> bool:
     return bool(_TORN.search(text))
 
 
+def tells_of_lost_peer(text: str) -> bool:
+    """Whether a line is about a peer that is gone, or does not come."""
+    return bool(_CONSEQUENCE.search(text))
+
+
 def expects_torchrun(text: str) -> bool:
     """Whether what a rank wrote last is about a variable that torchrun would have set."""
     return bool(_TORCHRUN.search(text))
@@ -122,7 +127,7 @@ def read_last_words(lines: Sequence[str], code: int) -> LastWords:
         message = shown[-1] if shown and code > 0 else f"ended with {describe(code)}"
     # Of a chain, each part counts: what is raised while a lost peer is dealt with is a consequence of that, too.
     told = [message, *(line for line in kept if not says or _EXCEPTION.match(line))]
-    if any(_CONSEQUENCE.search(line) for line in told):
+    if any(map(tells_of_lost_peer, told)):
         return LastWords(Cause.CONSEQUENCE, message[:MAX_MESSAGE], text)
     return LastWords(Cause.OWN if says else Cause.SILENT, message[:MAX_MESSAGE], text)
 
