@@ -44,6 +44,10 @@ def test_little_is_not_told_later_either() -> None:
     assert [cost.saved(200.0 + at, 201.0 + at) for at in range(LEAST_COPIES + 1)] == [""] * (LEAST_COPIES + 1)
 
 
+def test_short_copies_of_short_steps_are_not_told() -> None:
+    assert told(0.0009, 0.001, 20_000) == []
+
+
 @given(st.floats(1e-6, 1e3), st.floats(1e-6, 1e3))
 def test_the_advice_leads_to_little(copy: float, rest: float) -> None:
     found = told(copy, rest, LEAST_COPIES + 1 + math.ceil(LEAST_TIME / (copy + rest)) if copy + rest > 0.1 else 0)

@@ -6,6 +6,8 @@ import math
 
 MUCH = 0.05
 """Share of a training's time from which on it is told."""
+SHORT = 0.001
+"""Seconds of a copy that are never much: the steps of such models are short, too."""
 LITTLE = 0.01
 """Share to which the advice leads."""
 LEAST_COPIES, LEAST_TIME = 100, 30.0
@@ -38,7 +40,7 @@ class SaveCost:
 
 
 def _told(copy: float, whole: float) -> str:
-    if copy < MUCH * whole:
+    if copy < max(SHORT, MUCH * whole):
         return ""
     rest = whole - copy
     words = (
