@@ -23,6 +23,8 @@ from tests.airflow.real_airflow import REPOSITORY, TRAINER, stack_without
 from tests.paced import SCRIPTS, PacedRun, Script, until
 
 DAG_ID, TASK_ID = "image_classifier", "train"
+POOL, POOLED = "team-a", ("digits", "nightly")
+"""A pool, and the DAGs whose trainings share it; see ``dags/pooled.py``."""
 HELD_AT = 21
 """Step at which the run stands that is only looked at."""
 PEOPLE = (ADMIN := ("ann", "of-ann")), ("vic", "of-vic")
@@ -34,13 +36,13 @@ class RunInAirflow(PacedRun):
 
     max_wait = 300.0
 
-    def __init__(self, place: Place, base: Path, script: Script) -> None:
+    def __init__(self, place: Place, base: Path, script: Script, dag_id: str = DAG_ID) -> None:
         super().__init__(base, script)
-        self._place = place
+        self._place, self.dag_id = place, dag_id
         params = {"script": str(SCRIPTS / script.name), "pace": script.pace(base), "checkpoints": str(base / "kept")}
         with place.api() as api:
-            self.run_id = api.trigger(DAG_ID, params)
-        self.name = run_name(DAG_ID, self.run_id, TASK_ID, deployment=DEPLOYMENT)
+            self.run_id = api.trigger(dag_id, params)
+        self.name = run_name(dag_id, self.run_id, TASK_ID, deployment=DEPLOYMENT)
 
     def look(self) -> Status | None:
         return self._place.trainings.status(self.name)
@@ -55,7 +57,7 @@ class RunInAirflow(PacedRun):
         """Await that the DAG run has ended so."""
 
         def end() -> str | None:
-            found = api.run_state(DAG_ID, self.run_id)
+            found = api.run_state(self.dag_id, self.run_id)
             return found if found in FINAL else None
 
         with self._place.api() as api:
@@ -65,7 +67,7 @@ class RunInAirflow(PacedRun):
     @property
     def ids(self) -> dict[str, Any]:
         """Of its task instance."""
-        return {"dag_id": DAG_ID, "run_id": self.run_id, "task_id": TASK_ID, "map_index": -1}
+        return {"dag_id": self.dag_id, "run_id": self.run_id, "task_id": TASK_ID, "map_index": -1}
 
     @property
     def page(self) -> str:
@@ -75,7 +77,7 @@ class RunInAirflow(PacedRun):
     @property
     def in_airflow(self) -> str:
         """Path of the task instance's own page in Airflow's UI."""
-        return f"/dags/{DAG_ID}/runs/{quote(self.run_id, safe='')}/tasks/{TASK_ID}"
+        return f"/dags/{self.dag_id}/runs/{quote(self.run_id, safe='')}/tasks/{TASK_ID}"
 
 
 @dataclass(frozen=True)
@@ -90,9 +92,9 @@ class Place:
     folder: Path
     """For the runs' own files."""
 
-    def start(self, name: str, script: Script) -> RunInAirflow:
+    def start(self, name: str, script: Script, dag_id: str = DAG_ID) -> RunInAirflow:
         """A run of the DAG."""
-        return RunInAirflow(self, self.folder / name, script)
+        return RunInAirflow(self, self.folder / name, script, dag_id)
 
     def api(self) -> AirflowApi:
         """Airflow's, for the admin."""
@@ -132,7 +134,9 @@ def real_airflow(browser: Any, folder: Path) -> Iterator[Place]:
     dags = folder / "dags"
     shutil.copytree(Path(__file__).parent / "dags", dags)
     shutil.copytree(REPOSITORY / "dags" / "examples", dags / "examples")
-    with stack_without(("triggerer",), folder / "home", trainings, dags, (DAG_ID,), login=ADMIN, **more) as stack:
+    with stack_without(
+        ("triggerer",), folder / "home", trainings, dags, (DAG_ID, *POOLED), login=ADMIN, **more
+    ) as stack:
         try:
             yield Place(browser, stack, trainings, dict(_tokens(stack.url)), folder)
         finally:

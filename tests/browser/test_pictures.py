@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import os
 import socket
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.browser.airflow_run import Place, RunInAirflow
+from elastic_runtime.pool.settings import PoolSettings
+from elastic_training.clusters.pool import have_up, take_down
+from tests.airflow.real_airflow import TRAINER
+from tests.browser.airflow_run import HELD_AT, POOL, POOLED, Place, RunInAirflow
 from tests.paced import Script
 
 FOLDER = os.environ.get("SCREENSHOTS", "")
@@ -94,3 +98,24 @@ def test_pictures_of_the_end(place: Place, run: RunInAirflow, scheme: str) -> No
     run.wait_until_over("success")
     shown(place, run.page, "over", "canvas", scheme, height=1500)
     shown(place, run.page, "over", "canvas", scheme, width=390, height=1500)
+
+
+@pytest.fixture
+def shared(place: Place) -> Iterator[tuple[RunInAirflow, ...]]:
+    """Two runs that stand, of which the second has what the first one leaves of a pool."""
+    root = place.trainings.root
+    have_up(root, TRAINER, POOL, PoolSettings(POOL, maximum=4))
+    script = Script("exact.py", holds=(HELD_AT,), step_seconds=0.1)
+    runs = tuple(place.start(dag_id, script, dag_id) for dag_id in POOLED)
+    for run, size in zip(runs, (3, 1), strict=True):
+        run.until_status(lambda status, size=size: status.world_size == size, f"{size} ranks train")
+    yield runs
+    for run in runs:
+        run.go_on()
+        run.wait_until_over("success")
+    take_down(root, POOL)
+
+
+@pytest.mark.usefixtures("shared")
+def test_pictures_of_a_pool(place: Place) -> None:
+    shown(place, "/elastic-training/", "pool", "section tbody tr", "light", height=455)
