@@ -13,10 +13,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING, Any
-
-import torch
-import torch.distributed as dist
+from types import ModuleType
+from typing import TYPE_CHECKING
 
 from elastic_runtime import busy
 from elastic_runtime.world import current_world
@@ -44,51 +42,29 @@ def hold(pace: Pace, step: int) -> None:
         return
     way, after, rank = pace.stand
     if way in TOGETHER:
-        _side.enter()
+        _torch().SIDE.enter()
     if step != after:
         return
     stood = Path(pace.folder, "at", "stood")
     mine = current_world().rank == rank and not stood.exists()
-    anybody = _side.maximum(mine) if way in TOGETHER else mine
+    anybody = _torch().SIDE.maximum(mine) if way in TOGETHER else mine
     if mine:
         stood.touch()
         world = current_world()
         pace.note(stood=time.monotonic(), after=step, rank=world.rank, name=world.name)
     if anybody and way in TOGETHER and mine != (way == "skip"):
-        _side.maximum(mine)
+        _torch().SIDE.maximum(mine)
     if mine and way in ALONE:
         ALONE[way](Path(pace.folder))
 
 
-class _Side:
-    """Collectives beside those of the training. Those of torch.distributed are in a group of their own in each world,
-    since c10d pairs collectives of one group by their order.
-    """
+def _torch() -> ModuleType:
+    """What only a script for torch can do: there may be no torch."""
+    import standing_torch
 
-    _world: Any = None
-    _group: Any = None
-
-    def enter(self) -> None:
-        """A collective, called at each step."""
-        if not _by_horovod() and self._world is not (world := dist.distributed_c10d._get_default_store()):
-            self._world, self._group = world, dist.new_group()
-
-    def maximum(self, value: float) -> float:
-        """A collective."""
-        number = torch.tensor([float(value)])
-        if _by_horovod():
-            import horovod.torch as hvd
-
-            return float(hvd.allreduce(number, op=hvd.Max, name="side"))
-        dist.all_reduce(number, dist.ReduceOp.MAX, self._group)
-        return float(number)
+    return standing_torch
 
 
-def _by_horovod() -> bool:
-    return "engines.horovod" in os.environ["ELASTIC_RUNTIME_WORLD"]
-
-
-_side = _Side()
 TOGETHER = ("skip", "more")
 """Ranks do not call the same collectives: one leaves one out, or calls one more."""
 
@@ -120,32 +96,14 @@ def fifo(folder: Path) -> None:
     (folder / "fifo").read_bytes()
 
 
-class _Hangs(torch.utils.data.Dataset[int]):
-    def __init__(self, act: Callable[[], None]) -> None:
-        self._act = act
-
-    def __len__(self) -> int:
-        return 8
-
-    def __getitem__(self, index: int) -> int:
-        if index == 4:
-            self._act()
-        return index
-
-
 def loader(_: Path) -> None:
     """A worker process of its DataLoader hangs."""
-    _load(lambda: time.sleep(FOREVER))
+    _torch().load(lambda: time.sleep(FOREVER))
 
 
 def dead_loader(_: Path) -> None:
     """A worker process of its DataLoader is killed."""
-    _load(lambda: os.kill(os.getpid(), signal.SIGKILL))
-
-
-def _load(act: Callable[[], None]) -> None:
-    for _ in torch.utils.data.DataLoader(_Hangs(act), batch_size=1, num_workers=1):
-        pass
+    _torch().load(lambda: os.kill(os.getpid(), signal.SIGKILL))
 
 
 def debugger(_: Path) -> None:
