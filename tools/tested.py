@@ -3,8 +3,9 @@
 usage: tested.py [--check | --targets]
 
 A test says what it shows with ``@pytest.mark.shows(engine="torch", place="local", fault="rank")``. Each value may be a
-tuple. A module's ``pytestmark`` gives values for all its tests. The marks are read from the source, so nothing of the
-tests is imported. ``--check`` writes nothing and fails where the page is stale. ``--targets`` prints the make targets.
+tuple. A module's ``pytestmark`` gives values for all its tests; where it has several marks, each test shows all. The
+marks are read from the source, so nothing of the tests is imported. ``--check`` writes nothing and fails where the page
+is stale. ``--targets`` prints the make targets.
 """
 
 from __future__ import annotations
@@ -85,7 +86,8 @@ that a test shows it in another place only. **none** means that no test shows it
 """
 _GAPS = """## Gaps
 
-{promised} cells are promised. {here} have a test in their own place, and {elsewhere} in another place only. No test
+{promised} cells are promised. {here} have a test in their own place, and {elsewhere} in another place only."""
+_NONE = """ No test
 shows the other {none}. These are the following, in each place:
 
 """
@@ -140,14 +142,11 @@ def _named(assignment: ast.Assign, name: str) -> bool:
 
 
 def _of_test(where: str, decorators: list[ast.expr], of_module: list[ast.expr]) -> Iterator[Shown]:
-    given: dict[str, tuple[str, ...]] = {"framework": ("torch",)}
-    for said in map(_said, of_module):
-        given |= said or {}
+    givens = [said for said in map(_said, of_module) if said is not None] or [{}]
     long = any(ast.unparse(each) == "pytest.mark.long" for each in [*decorators, *of_module])
-    for said in map(_said, decorators):
-        if said is None:
-            continue
-        values = given | said
+    told = [said for said in map(_said, decorators) if said is not None]
+    for given, said in itertools.product(givens, told):
+        values = {"framework": ("torch",)} | given | said
         target = values.pop("by", (_target(where, long),))[0]
         for name, known in _VALUES.items():
             if unknown := set(values.get(name, ("nothing",))) - known:
@@ -211,7 +210,7 @@ def page(cells: Sequence[Shown]) -> str:
         for training, name in TRAININGS.items():
             text += f"| {name} | " + " | ".join(cell(training, fault, place) for fault in FAULTS) + " |\n"
         text += "\n"
-    text += _GAPS.format(**counts) + "".join(gaps) + _RUN
+    text += _GAPS.format(**counts) + (_NONE.format(**counts) + "".join(gaps) if gaps else "\n") + _RUN
     for target in targets(cells):
         text += f"* `make {target}`: {sum(1 for each in cells if each.target == target)} of the above\n"
     return text

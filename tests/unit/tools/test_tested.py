@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tested import Mistake, main, page, shown, targets
+from tested import FAULTS, TRAININGS, Mistake, main, page, shown, targets
 
 HEAD = "import pytest\n"
 
@@ -40,6 +40,24 @@ def test_without(): ...
     ]
     assert targets(cells) == ["test-local", "test-faults", "test-long"]
     assert {each.place for each in cells} == {"local"}
+
+
+def test_each_mark_of_a_module_is_one_for_all_its_tests(tmp_path: Path) -> None:
+    source = """
+pytestmark = [
+    pytest.mark.shows(engine=("torch", "horovod"), place="local"),
+    pytest.mark.shows(engine="horovod", framework="tensorflow", place="ray", by="test-other"),
+]
+
+@pytest.mark.shows(fault="rank")
+def test_one(): ...
+"""
+    cells = shown(having(tmp_path, source, of="local"))
+    assert [(each.engine, each.framework, each.place, each.target) for each in cells] == [
+        ("horovod", "tensorflow", "ray", "test-other"),
+        ("horovod", "torch", "local", "test-local"),
+        ("torch", "torch", "local", "test-local"),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -80,6 +98,16 @@ def test_one(): ...
     assert "3 have a test in their own place, and 1 in another place only" in text
     assert "* `torch`, `DurableState`: a rank stands still\n" in text
     assert "* `torch`, `DurableState`: a rank is killed\n" not in text
+
+
+def test_a_page_without_gaps_names_none(tmp_path: Path) -> None:
+    marks = "".join(
+        f"@pytest.mark.shows(engine={engine!r}, framework={framework!r}, place='local', fault={tuple(FAULTS)})\n"
+        for engine, framework in TRAININGS
+    )
+    text = page(shown(having(tmp_path, f"{marks}def test_one(): ...\n", of="local")))
+    assert "in another place only.\n\n## Run them" in text
+    assert "No test" not in text
 
 
 def test_the_page_is_what_the_marks_say() -> None:
