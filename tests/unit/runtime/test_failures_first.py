@@ -43,6 +43,43 @@ ABORTED = [
 ]
 CRASH = ["Fatal Python error: Segmentation fault", "", "Current thread 0x1 (most recent call first):", "  File x in y"]
 
+IN_USER_CODE = """\
+Traceback (most recent call last):
+  File "/srv/train.py", line 14, in <module>
+    model.fit(features, labels)
+TypeError: in user code:
+
+    File "/venv/keras/src/engine/training.py", line 1401, in train_function  *
+        return step_function(self, iterator)
+    File "/srv/train.py", line 8, in train_step
+        features - labels
+
+    TypeError: Input 'y' of 'Sub' Op has type float64 that does not match type float32 of argument 'x'.
+
+""".splitlines()
+GRAPH = """\
+Traceback (most recent call last):
+  File "/srv/train.py", line 14, in <module>
+    model.fit(features, labels)
+tensorflow.python.framework.errors_impl.{kind}: Graph execution error:
+
+Detected at node {node} defined at (most recent call last):
+  File "/srv/train.py", line 14, in <module>
+
+  File "/venv/keras/src/engine/training.py", line 1401, in train_function
+
+{what}
+\t [[{{{{node {node}}}}}]] [Op:__inference_train_function_429]
+"""
+ASSERTED = GRAPH.format(
+    kind="InvalidArgumentError", node="assert_less/Assert", what="assertion failed: [labels are wrong]"
+).splitlines()
+SHUT_DOWN = "Horovod has been shut down. This was caused by an exception on one of the ranks"
+LOST_IN_GRAPH = GRAPH.format(kind="UnknownError", node="HorovodAllreduce_grads_1_0", what=SHUT_DOWN).splitlines()
+ROOTS = f"2 root error(s) found.\n  (0) UNKNOWN:  {SHUT_DOWN}\n\t [[{{{{node all}}}}]]\n  (1) CANCELLED:  it was"
+SEVERAL_IN_GRAPH = GRAPH.format(kind="UnknownError", node="all", what=ROOTS).splitlines()
+OF_TENSORFLOW = "tensorflow.python.framework.errors_impl."
+
 
 class TestLastWords:
     @pytest.mark.parametrize(
@@ -56,6 +93,18 @@ class TestLastWords:
             (CHAINED, 1, Cause.CONSEQUENCE, "RuntimeError: the training is broken", "Traceback"),
             ([*LOST_PEER, "it goes on", *OWN], 1, Cause.OWN, "ValueError: no such sample: 4711", OWN[1]),
             (ABORTED, -6, Cause.CONSEQUENCE, "ended with SIGABRT", "terminate"),
+            (IN_USER_CODE, 1, Cause.OWN, IN_USER_CODE[-2].strip(), "Traceback"),
+            (
+                ASSERTED,
+                1,
+                Cause.OWN,
+                f"{OF_TENSORFLOW}InvalidArgumentError: assertion failed: [labels are wrong]",
+                "Traceback",
+            ),
+            (LOST_IN_GRAPH, 1, Cause.CONSEQUENCE, f"{OF_TENSORFLOW}UnknownError: {SHUT_DOWN}", "Traceback"),
+            (LOST_IN_GRAPH[2:], 1, Cause.CONSEQUENCE, f"{OF_TENSORFLOW}UnknownError: {SHUT_DOWN}", "    model"),
+            (SEVERAL_IN_GRAPH, 1, Cause.CONSEQUENCE, f"{OF_TENSORFLOW}UnknownError: {SHUT_DOWN}", "Traceback"),
+            (ASSERTED[:4], 1, Cause.OWN, ASSERTED[3], "Traceback"),
             (["bye"], 3, Cause.SILENT, "bye", "bye"),
             ([], 3, Cause.SILENT, "ended with code 3", ""),
             (["step 41"], -9, Cause.SILENT, "ended with SIGKILL", "step 41"),

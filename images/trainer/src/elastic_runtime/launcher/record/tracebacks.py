@@ -15,11 +15,15 @@ from elastic_runtime.run.status_failure import MAX_TRACEBACK
 _BEGIN = re.compile(r"Traceback \(most recent call last\):|Fatal Python error:|  \+ Exception Group Traceback")
 _CHAIN = ("During handling of the above exception", "The above exception was the direct cause")
 _EXCEPTION = re.compile(r"[A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Exit|Warning|Group)(?:: |$)")
+_IN_GRAPH = re.compile(r"(?P<kind>.*: )(?:in user code|(?P<run>Graph execution error)):$")
+"""As TensorFlow begins to tell what went wrong in a function that it has made into a graph."""
+_OF_GRAPH = re.compile(r"(?:\s*\(0\) [A-Z_]+: +|(?!Detected at node|Stack trace for|\d+ root error|\s))(?P<what>.*)")
+"""What it was, behind the places at which the graph was made."""
 _CONSEQUENCE = re.compile(
     r"HorovodInternalError|HostsUpdatedInterrupt|\bgloo\b|\bnccl(?:Remote|System)Error|NCCL error|NCCL communicator"
     r"|Connection (?:closed|reset) by peer|Connection refused|Broken pipe|Socket is not connected"
     r"|remote process exited|Dist(?:Store|Network|Backend)Error|monitoredBarrier|collective operation timeout"
-    r"|wait timeout after \d+ ?ms",
+    r"|wait timeout after \d+ ?ms|Horovod has been shut down",
     re.IGNORECASE,
 )
 """As Horovod, torch, Gloo, NCCL and the kernel tell of a peer that is gone, or is waited for in vain."""
@@ -148,8 +152,21 @@ def _traceback(lines: Sequence[str]) -> tuple[int | None, int | None]:
 def _message(lines: Sequence[str], traceback: int | None) -> str | None:
     """What was raised: the first line behind the frames; without a traceback's begin, the last that looks like it."""
     if traceback is None:
-        return next((line for line in reversed(lines) if _EXCEPTION.match(line)), None)
+        said = (index for index in reversed(range(len(lines))) if _EXCEPTION.match(lines[index]))
+        return _out_of_graph(lines, next(said, None))
     if lines[traceback].startswith("Fatal"):
         return lines[traceback]
-    behind = (line for line in lines[traceback + 1 :] if not line.startswith((" ", "\t")))
-    return next(behind, None) or next((line.strip(" |") for line in lines[traceback + 1 :] if "Group" in line), None)
+    behind = (index for index in range(traceback + 1, len(lines)) if not lines[index].startswith((" ", "\t")))
+    grouped = (line.strip(" |") for line in lines[traceback + 1 :] if "Group" in line)
+    return _out_of_graph(lines, next(behind, None)) or next(grouped, None)
+
+
+def _out_of_graph(lines: Sequence[str], index: int | None) -> str | None:
+    """This line; where it tells only that it was in a graph of TensorFlow's, what is told behind it, in one line."""
+    if index is None or not (graph := _IN_GRAPH.match(lines[index])):
+        return None if index is None else lines[index]
+    behind = lines[index + 1 :]
+    if graph["run"]:
+        told = next(filter(None, map(_OF_GRAPH.match, behind)), None)
+        return graph["kind"] + told["what"] if told else lines[index]
+    return next((line.strip() for line in reversed(behind) if _EXCEPTION.match(line.strip())), lines[index])
