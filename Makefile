@@ -215,6 +215,9 @@ test-matrix: setup ## each training through each fault alone; PLACE=kubernetes, 
 	@$(around) env PLACE=$(or $(PLACE),local) \
 	    $(call pytest,$(place_bin),matrix-$(or $(PLACE),local),$(if $(TESTS),-k "$(TESTS)") tests/matrix)
 
+test-matrix-tensorflow: setup-tensorflow ## the same with trainings by TensorFlow, on this machine; TESTS as above; a quarter of an hour, not a part of `make test`
+	PLACE=local FAMILY=tensorflow $(call pytest,$(TENSORFLOW),matrix-tensorflow,$(if $(TESTS),-k "$(TESTS)") tests/matrix)
+
 chaos-bar: setup ## how much of its time a training of 8 ranks keeps with a fault each 29 s; MINUTES: 30, SEED, EVERY, COMPUTING
 	@$(TRAINER)/python -m tests.chaos.bar $(foreach option,MINUTES SEED EVERY COMPUTING,\
 	    $(if $($(option)),--$(shell tr A-Z a-z <<< $(option)) $($(option))))
@@ -350,4 +353,4 @@ clean-all: clean
 .PHONY: help setup setup-tensorflow setup-torchft setup-ray setup-site site test-site setup-manifests test-manifests test-tutorial test-tensorflow test-tensorflow-kubernetes frontend test lint lint-ruff lint-types lint-imports lint-locks lint-prose lint-tested tested test-all test-unit $(UNIT) \
     test-security test-security-runtime test-security-provider test-contract test-engines test-local test-airflow test-gpu-steps test-long test-viewers test-browser screenshots \
     test-faults test-frameworks test-scripts setup-frameworks setup-scripts test-kubernetes test-kubernetes-long test-slurm test-ray setup-spark test-spark test-oldest test-compose compose-up compose-down test-wheels matrix chaos chaos-bar test-pool test-notebook pool-rounds standstills fuzz kills soak \
-    demo test-matrix bench bench-torch bench-sharded bench-deferred bench-checkpoints bench-status bench-workers bench-page bench-traces evidence gpu-check image cluster-up cluster-down build dist requirements clean clean-all
+    demo test-matrix test-matrix-tensorflow bench bench-torch bench-sharded bench-deferred bench-checkpoints bench-status bench-workers bench-page bench-traces evidence gpu-check image cluster-up cluster-down build dist requirements clean clean-all

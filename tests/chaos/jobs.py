@@ -17,6 +17,7 @@ from elastic_runtime.run.spec import CheckpointSpec, RecoverySpec, Timing
 from tests.chaos.places import HERE, Place, RoundRun
 from tests.chaos.plan import Plan
 from tests.engines.kinds import HOROVOD, HOROVODRUN, HUB, TORCH, TORCH_IN_PLACE, TORCHRUN, Kind
+from tests.tensorflow.ranks import ENVIRONMENT, SCRIPTS
 
 EPOCHS, STEP_SECONDS = 16, 0.05
 """A run that nobody disturbs trains for about six seconds: 112 steps."""
@@ -103,3 +104,16 @@ TAKING = tuple(
     for kind in (HOROVOD, TORCH)
 )
 """Whose ranks take one shard after the other: each is in the state once."""
+BY_TENSORFLOW = (
+    *(
+        Job(replace(HOROVOD, script=str(SCRIPTS / script)), durable=True, variant=variant, environment=ENVIRONMENT)
+        for script, variant in (("rich.py", "-tensorflow"), ("fitted.py", "-fit"))
+    ),
+    Job(
+        replace(HOROVODRUN, script=str(SCRIPTS / "restarting.py")),
+        durable=False,
+        variant="-tensorflow",
+        environment={**ENVIRONMENT, **OWN_CHECKPOINTS},
+    ),
+)
+"""In TensorFlow's environment, on this machine: in a loop of the script's own, by Keras' ``fit``, and restarted."""

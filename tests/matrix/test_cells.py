@@ -2,7 +2,8 @@
 
 The rounds of ``make chaos``, with one fault each. Judged alike: weights of the undisturbed run to the bit, states after
 every fifth step too, each shard once, no step lost by a size or a notice, no longer pause than ``LONGEST_PAUSE``,
-nothing left behind. After the loss of its launcher a run begins with its newest checkpoint.
+nothing left behind. After the loss of its launcher a run begins with its newest checkpoint. FAMILY is ``torch`` or
+``tensorflow``, the one that this environment has.
 """
 
 from __future__ import annotations
@@ -15,14 +16,15 @@ from pathlib import Path
 
 import pytest
 
-from tests.chaos.jobs import JOBS, RESTARTED, TAKING, Job
+from tests.chaos.jobs import BY_TENSORFLOW, JOBS, RESTARTED, TAKING, Job
 from tests.chaos.judge import Expected, judge
 from tests.chaos.places import PLACES, Place
 from tests.chaos.plan import Fault, FaultKind, Plan, Stand
 from tests.chaos.round import Round, play, undisturbed
 
 PLACE = os.environ.get("PLACE") or "local"
-TRAININGS = {job.engine: job for job in (*JOBS, *RESTARTED, *TAKING)}
+FAMILIES = {"torch": (*JOBS, *RESTARTED, *TAKING), "tensorflow": BY_TENSORFLOW}
+TRAININGS = {job.engine: job for job in FAMILIES[os.environ.get("FAMILY") or "torch"]}
 FOR_ALL = [name for name, job in TRAININGS.items() if not job.kind.path]
 WITHOUT_CHECKPOINTS = [name for name in TRAININGS if name not in FOR_ALL]
 SURE_NOTICE = 8.0
@@ -40,6 +42,9 @@ pytestmark = [
     pytest.mark.shows(
         engine=("horovod", "torch", "torch-sharded", "torchrun", "horovodrun", "horovod-shards", "torch-shards"),
         place="local",
+    ),
+    pytest.mark.shows(
+        engine=("horovod", "horovodrun"), framework="tensorflow", place="local", by="test-matrix-tensorflow"
     ),
 ]
 
@@ -131,7 +136,7 @@ def test_a_launcher_is_killed_and_the_next_one_goes_on(played: Played) -> None:
     assert [each.stored >= HALF for each in found.outcome.tries] == [True, False]
 
 
-@pytest.mark.skipif(PLACE == "kubernetes", reason="pods have no engines of tests")
+@pytest.mark.skipif(not WITHOUT_CHECKPOINTS or PLACE == "kubernetes", reason="no engine of tests is there")
 @pytest.mark.parametrize("played", WITHOUT_CHECKPOINTS, indirect=True)
 def test_without_checkpoints_the_next_launcher_begins_again(played: Played) -> None:
     assert [each.first for each in played(plan(Fault(2.0, FaultKind.LOSE_LAUNCHER))).outcome.tries] == [1, 1]

@@ -2,17 +2,7 @@
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
-
-from tests import paced
 from tests.local.conftest import start
+from tests.tensorflow.ranks import ENVIRONMENT, SCRIPTS
 
 __all__ = ["ENVIRONMENT", "SCRIPTS", "start"]
-
-SCRIPTS = Path(__file__).parent / "scripts"
-ENVIRONMENT = {
-    "PYTHONPATH": os.pathsep.join([str(paced.SCRIPTS), os.environ.get("PYTHONPATH", "")]),
-    "TF_CPP_MIN_LOG_LEVEL": "3",
-}
-"""Of the ranks: they import ``pace``."""
