@@ -22,6 +22,9 @@ class PacedState(DurableState):
     def commit(self) -> None:
         super().commit()
         pace.note(step=self.step, rank=hvd.rank(), size=hvd.size())
+        self.hold()
+
+    def hold(self) -> None:
         pace.hold(SimpleNamespace(step=self.step, commit=super().commit, check_host_updates=self.check_host_updates))
 
 
@@ -71,6 +74,7 @@ def main() -> None:
     @hvd.elastic.run
     def train(_state: Any) -> None:
         pace.note(joined=state.step, rank=hvd.rank(), size=hvd.size())
+        state.hold()  # The world may have changed in the commit before it.
         if way in ("fit", "micro"):
             batches.fit(model, commit_every=pace.commit_every)
         else:
