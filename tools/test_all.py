@@ -30,6 +30,7 @@ class Outcome:
     """Of one target."""
 
     target: str
+    """With its variables."""
     files: str
     """Digest of the repository's files that it was made on."""
     passed: bool
@@ -58,7 +59,7 @@ def files() -> str:
 def earlier(folder: Path, target: str, of: str) -> Outcome | None:
     """Return how the target passed on the same files before."""
     try:
-        found = Outcome(**json.loads((folder / f"{target}.json").read_text(encoding="utf-8")))
+        found = Outcome(**json.loads((folder / f"{_file(target)}.json").read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError):
         return None
     return found if found.passed and found.files == of else None
@@ -66,15 +67,20 @@ def earlier(folder: Path, target: str, of: str) -> Outcome | None:
 
 def made(folder: Path, target: str, of: str) -> Outcome:
     """Make the target now, and keep how it ended."""
-    log, begun = folder / f"{target}.log", time.monotonic()
+    log, begun = folder / f"{_file(target)}.log", time.monotonic()
     with log.open("wb") as output:
-        command = [os.environ.get("MAKE", "make"), "--no-print-directory", target]
+        command = [os.environ.get("MAKE", "make"), "--no-print-directory", *target.split()]
         status = subprocess.run(command, cwd=ROOT, stdout=output, stderr=output, check=False).returncode
     lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
     left_out = tuple(line.partition(LEFT_OUT)[2] for line in lines if LEFT_OUT in line)
     outcome = Outcome(target, of, status == 0, round(time.monotonic() - begun, 1), left_out)
-    (folder / f"{target}.json").write_text(json.dumps(asdict(outcome)), encoding="utf-8")
+    (folder / f"{_file(target)}.json").write_text(json.dumps(asdict(outcome)), encoding="utf-8")
     return outcome
+
+
+def _file(target: str) -> str:
+    """Return the name of its files, without a suffix."""
+    return target.replace(" ", "-")
 
 
 def all_of(

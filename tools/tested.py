@@ -68,6 +68,8 @@ TARGETS: Mapping[str, Sequence[str]] = {
     "spark": ("test-spark",),
 }
 """By folder of tests, the target that runs it, and the one for tests that are marked ``long``."""
+BY_PLACE = {"matrix"}
+"""Folders whose target runs them in one place: that of the variable PLACE, ``local`` without it."""
 _VALUES = {
     "engine": {engine for engine, _ in TRAININGS},
     "framework": {framework for _, framework in TRAININGS},
@@ -147,7 +149,7 @@ def _of_test(where: str, decorators: list[ast.expr], of_module: list[ast.expr]) 
     told = [said for said in map(_said, decorators) if said is not None]
     for given, said in itertools.product(givens, told):
         values = {"framework": ("torch",)} | given | said
-        target = values.pop("by", (_target(where, long),))[0]
+        by = values.pop("by", None)
         for name, known in _VALUES.items():
             if unknown := set(values.get(name, ("nothing",))) - known:
                 raise Mistake(f"{where}: shows({name}={', '.join(sorted(unknown))}); known: {', '.join(sorted(known))}")
@@ -155,7 +157,7 @@ def _of_test(where: str, decorators: list[ast.expr], of_module: list[ast.expr]) 
         for engine, framework, place, fault in itertools.product(*(values[name] for name in names)):
             if (engine, framework) not in TRAININGS:
                 raise Mistake(f"{where}: no training of TRAININGS is by {engine} with {framework}")
-            yield Shown(engine, framework, place, fault, where, target)
+            yield Shown(engine, framework, place, fault, where, by[0] if by else _target(where, long, place))
 
 
 def _said(mark: ast.expr) -> dict[str, tuple[str, ...]] | None:
@@ -168,15 +170,16 @@ def _said(mark: ast.expr) -> dict[str, tuple[str, ...]] | None:
     return {name: (value,) if isinstance(value, str) else tuple(value) for name, value in values.items()}
 
 
-def _target(where: str, long: bool) -> str:
+def _target(where: str, long: bool, place: str) -> str:
     folder = where.split("/")[1]
     if folder not in TARGETS:
         raise Mistake(f"{where}: name the target that runs tests/{folder}, in TARGETS of tools/tested.py")
-    return TARGETS[folder][-1 if long else 0]
+    target = TARGETS[folder][-1 if long else 0]
+    return f"{target} PLACE={place}" if folder in BY_PLACE and place != "local" else target
 
 
 def targets(cells: Sequence[Shown]) -> list[str]:
-    """Targets of make that run them, those of the most cells first."""
+    """Targets of make that run them, with their variables, those of the most cells first."""
     counts: dict[str, int] = defaultdict(int)
     for cell in cells:
         counts[cell.target] += 1

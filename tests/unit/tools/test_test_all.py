@@ -50,3 +50,16 @@ def test_the_report_names_failures_and_what_is_left_out(tmp_path: Path, monkeypa
     assert not outcome.passed
     assert "FAILED" in str(outcome)
     assert "left out: pods: no cluster" in str(outcome)
+
+
+def test_a_target_is_made_with_its_variables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    script = tmp_path / "make"
+    script.write_text("#!/bin/sh\nprintf '%s\\n' \"$@\"\n")
+    script.chmod(0o755)
+    monkeypatch.setenv("MAKE", str(script))
+    target = "test-cells PLACE=slurm"
+    assert made(tmp_path, target, "x").passed
+    assert (tmp_path / "test-cells-PLACE=slurm.log").read_text().split() == ["--no-print-directory", *target.split()]
+    again = Made()
+    assert [each.target for each in all_of([target], "x", tmp_path, again)] == [target]
+    assert not again.targets

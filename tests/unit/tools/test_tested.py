@@ -81,6 +81,16 @@ def test_a_folder_that_no_target_is_named_for_is_refused(tmp_path: Path) -> None
         shown(having(tmp_path, source, of="elsewhere"))
 
 
+def test_a_target_that_runs_one_place_is_named_with_it(tmp_path: Path) -> None:
+    source = """
+@pytest.mark.shows(engine="torch", place=("local", "slurm"), fault="rank")
+def test_one(): ...
+"""
+    cells = shown(having(tmp_path, source, of="matrix"))
+    assert targets(cells) == ["test-matrix", "test-matrix PLACE=slurm"]
+    assert "* `make test-matrix PLACE=slurm`: 1 of the above\n" in page(cells)
+
+
 def test_cells_without_a_test_are_listed(tmp_path: Path) -> None:
     source = """
 @pytest.mark.shows(engine="torch", place=("local", "slurm"), fault="rank")
