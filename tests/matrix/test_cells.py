@@ -130,7 +130,7 @@ def test_a_pause_leaves_no_worker_and_costs_no_step(played: Played) -> None:
     assert found.applied[0].until is not None, "it was paused, and has been resumed"
 
 
-@pytest.mark.shows(fault="launcher", place="local")
+@pytest.mark.shows(fault="launcher")
 def test_a_launcher_is_killed_and_the_next_one_goes_on(played: Played) -> None:
     found = played(plan(Fault(1.0, FaultKind.LOSE_LAUNCHER, stored=HALF)))
     assert [each.stored >= HALF for each in found.outcome.tries] == [True, False]
