@@ -50,28 +50,37 @@ pytestmark = [
 
 
 @pytest.fixture(scope="session")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
-    with PLACES[PLACE](tmp_path_factory.mktemp("place")) as found:
+def rounds(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of all rounds: pods see no other."""
+    return tmp_path_factory.mktemp("rounds")
+
+
+@pytest.fixture(scope="session")
+def place(rounds: Path) -> Iterator[Place]:
+    with PLACES[PLACE](rounds) as found:
         yield found
 
 
 @pytest.fixture(scope="session")
-def expected(place: Place, tmp_path_factory: pytest.TempPathFactory) -> Callable[[Job], Expected]:
+def expected(place: Place, rounds: Path) -> Callable[[Job], Expected]:
     """What a training comes to that nobody disturbs."""
 
     @cache
     def by(job: Job) -> Expected:
-        return Expected(job.weights) if job.weights else undisturbed(job, tmp_path_factory.mktemp("undisturbed"))
+        return Expected(job.weights) if job.weights else undisturbed(job, rounds)
 
     return by
 
 
 @pytest.fixture(params=FOR_ALL)
-def played(request: pytest.FixtureRequest, place: Place, expected: Callable[[Job], Expected], tmp_path: Path) -> Played:
+def played(
+    request: pytest.FixtureRequest, place: Place, expected: Callable[[Job], Expected], rounds: Path, tmp_path: Path
+) -> Played:
     job = replace(TRAININGS[request.param], place=place)
+    folder = rounds / tmp_path.name
 
     def played(plan: Plan) -> Round:
-        found, run = play(job, plan, tmp_path / f"{job.engine}-run")
+        found, run = play(job, plan, folder)
         troubles = judge(found.outcome, found.applied, expected(job)).troubles
         assert not troubles, run.report("; ".join(troubles))
         assert not found.missed, run.report(f"nobody was there for {found.missed}")
