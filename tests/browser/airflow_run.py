@@ -24,7 +24,7 @@ from tests.paced import SCRIPTS, PacedRun, Script, until
 
 DAG_ID, TASK_ID = "image_classifier", "train"
 POOL, POOLED = "team-a", ("digits", "nightly")
-"""A pool, and the DAGs whose trainings share it; see ``dags/pooled.py``."""
+"""A pool, and the DAGs whose trainings share it, in the same file."""
 HELD_AT = 21
 """Step at which the run stands that is only looked at."""
 PEOPLE = (ADMIN := ("ann", "of-ann")), ("vic", "of-vic")
@@ -134,9 +134,7 @@ def real_airflow(browser: Any, folder: Path) -> Iterator[Place]:
     dags = folder / "dags"
     shutil.copytree(Path(__file__).parent / "dags", dags)
     shutil.copytree(REPOSITORY / "dags" / "examples", dags / "examples")
-    with stack_without(
-        ("triggerer",), folder / "home", trainings, dags, (DAG_ID, *POOLED), login=ADMIN, **more
-    ) as stack:
+    with stack_without(("triggerer",), folder / "home", trainings, dags, (DAG_ID,), login=ADMIN, **more) as stack:
         try:
             yield Place(browser, stack, trainings, dict(_tokens(stack.url)), folder)
         finally:

@@ -102,7 +102,7 @@ def test_pictures_of_the_end(place: Place, run: RunInAirflow, scheme: str) -> No
 
 @pytest.fixture
 def shared(place: Place) -> Iterator[tuple[RunInAirflow, ...]]:
-    """Two runs that stand, of which the second has what the first one leaves of a pool."""
+    """Two runs that stand: the second has what the first leaves of a pool."""
     root = place.trainings.root
     have_up(root, TRAINER, POOL, PoolSettings(POOL, maximum=4))
     script = Script("exact.py", holds=(HELD_AT,), step_seconds=0.1)
