@@ -54,11 +54,7 @@ def is_deadlock(ranks: Sequence[RankStanding]) -> bool:
     """
     if all(each.blocked and not each.in_commit for each in ranks):
         return all(each.collectives is not None for each in ranks) and len({_begun(each) for each in ranks}) > 1
-    return any(
-        rank.waits and rank.in_commit and rank.commits > other.commits and _is_behind(rank, other)
-        for rank in ranks
-        for other in ranks
-    )
+    return any(_commits_ahead(rank, other) and _is_behind(rank, other) for rank in ranks for other in ranks)
 
 
 def waits_for_ended(inquiry: Inquiry, ended: Collection[int]) -> RankStanding | None:
@@ -70,13 +66,17 @@ def waits_for_ended(inquiry: Inquiry, ended: Collection[int]) -> RankStanding | 
     """
     over = [each for each in inquiry.ranks if each.rank in ended]
     training = [each for each in inquiry.ranks if each.rank not in ended]
-    found = (each for each in training if any(_is_behind(rank, each) or _commits_alone(each, rank) for rank in over))
+    found = (
+        each
+        for each in training
+        if any(_is_behind(rank, each) or (rank.answered and _commits_ahead(each, rank)) for rank in over)
+    )
     return next(found, None) if inquiry.repeated else None
 
 
-def _commits_alone(rank: RankStanding, ended: RankStanding) -> bool:
-    """Whether a rank waits in a commit that another one has ended without. Commits of Horovod are collectives, too."""
-    return ended.answered and rank.waits and rank.in_commit and rank.commits > ended.commits
+def _commits_ahead(rank: RankStanding, other: RankStanding) -> bool:
+    """Whether a rank waits in a commit that another one has not begun. Commits of Horovod are collectives, too."""
+    return rank.waits and rank.in_commit and rank.commits > other.commits
 
 
 def _is_behind(rank: RankStanding, other: RankStanding) -> bool:
