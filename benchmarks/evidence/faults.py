@@ -125,7 +125,7 @@ def present(raw: Mapping[str, Any]) -> Document:
 
 def _table(raw: Mapping[str, Any], ratios: Mapping[str, float], same: Mapping[str, bool]) -> Table:
     runs, calm = raw["runs"], raw["calm"]
-    rows = [name for name in runs if name != CALM]
+    rows = list(ratios)
     columns: dict[str, list[str]] = {
         "run": [TITLES[name] for name in rows],
         "wall time (s)": [f"{runs[name]['seconds']:.1f}" for name in rows],
