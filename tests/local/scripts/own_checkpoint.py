@@ -7,59 +7,36 @@ For ``exact_sums.py``; the scripts beside this add up gradients, each by the mea
 
 from __future__ import annotations
 
-import os
-import signal
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from types import FrameType
 
 import torch
 from exact_sums import BATCH, SAMPLES, build, dataset, gradient
 from pace import Pace
+from signalled import Signalled
 
 from elastic_runtime.torch import report
 from elastic_runtime.world import current_world
 
 STEPS = -(-SAMPLES // BATCH)
-EVERY = int(os.environ.get("CHECKPOINT_EVERY", "0"))
-"""Steps from one checkpoint to the next; 0: only those on a signal."""
 
 
-class Checkpointed:
-    """Model and optimizer after so many steps, as the file has them."""
+class Checkpointed(Signalled):
+    """Model and optimizer."""
 
     def __init__(self, pace: Pace) -> None:
         self.model = build()
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.01, momentum=0.9)
-        self.step, self._asked, self._pace = 0, False, pace
-        self._file = Path(pace.folder, "checkpoint.pt")
-        if self._file.exists():
-            self.step, model, optimizer = torch.load(self._file)
-            self.model.load_state_dict(model)
-            self.optimizer.load_state_dict(optimizer)
-        signal.signal(signal.SIGTERM, self._ask)
+        super().__init__(pace, "checkpoint.pt")
 
-    def _ask(self, _number: int, _frame: FrameType | None) -> None:
-        self._asked = True
+    def load(self, file: Path) -> None:
+        self.step, model, optimizer = torch.load(file)
+        self.model.load_state_dict(model)
+        self.optimizer.load_state_dict(optimizer)
 
-    def commit(self) -> None:
-        """Between two steps: if any rank was asked to, all end here."""
-        world = current_world()
-        asked = world.maximum([self._asked]) == [True]
-        if world.rank == 0 and (asked or (EVERY and self.step % EVERY == 0)):
-            self._save()
-        if asked:
-            sys.exit(0)
-
-    check_host_updates = commit
-
-    def _save(self) -> None:
-        state = self.step, self.model.state_dict(), self.optimizer.state_dict()
-        torch.save(state, part := self._file.with_suffix(".part"))
-        part.replace(self._file)
-        self._pace.note(saved=self.step)
+    def write(self, file: Path) -> None:
+        torch.save((self.step, self.model.state_dict(), self.optimizer.state_dict()), file)
 
 
 def batch(step: int) -> list[int]:

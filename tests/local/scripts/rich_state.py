@@ -5,18 +5,17 @@ Gradients are those of ``exact_sums.py``. :func:`digests` has one digest for eac
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Iterable
 from typing import Any
 
+import digesting
 import torch
 from exact_sums import build, gradient
 from torch.distributed.tensor import DTensor, distribute_tensor
 from torch.optim.lr_scheduler import CosineAnnealingLR, LinearLR, SequentialLR
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
-DIGEST_EVERY = 5
-"""Steps."""
+DIGEST_EVERY = digesting.EVERY
 Sum = Callable[[torch.Tensor], torch.Tensor]
 """Of a tensor over all ranks."""
 
@@ -138,23 +137,11 @@ def digests(state: Any, names: Iterable[str]) -> dict[str, str]:
 
 def digest(value: Any) -> str:
     """Of all that is in it: keys, types, shapes, and every bit of its tensors."""
-    sha = hashlib.sha256()
-    _feed(sha.update, value.state_dict() if hasattr(value, "state_dict") else value)
-    return sha.hexdigest()[:12]
+    return digesting.digest(value.state_dict() if hasattr(value, "state_dict") else value, _content)
 
 
-def _feed(update: Callable[[bytes], None], value: Any) -> None:
-    if isinstance(value, torch.Tensor):
-        plain = whole(value).detach().contiguous()
-        update(f"{plain.dtype}{tuple(plain.shape)}".encode())
-        update(plain.reshape(-1).view(torch.uint8).cpu().numpy().tobytes())
-    elif isinstance(value, dict):
-        for key in sorted(value, key=repr):
-            update(f"{key!r}:".encode())
-            _feed(update, value[key])
-    elif isinstance(value, list | tuple):
-        update(f"{type(value).__name__}{len(value)}".encode())
-        for item in value:
-            _feed(update, item)
-    else:
-        update(f"{value!r},".encode())
+def _content(value: Any) -> tuple[str, bytes] | None:
+    if not isinstance(value, torch.Tensor):
+        return None
+    plain = whole(value).detach().contiguous()
+    return f"{plain.dtype}{tuple(plain.shape)}", plain.reshape(-1).view(torch.uint8).cpu().numpy().tobytes()

@@ -1,22 +1,20 @@
 """A task whose gradients are summed exactly, as those of ``exact_sums.py``, so that weights are the same in any worlds.
 
 In double precision, on one thread; each sample's gradient is computed on its own and rounded to a multiple of
-:data:`GRAIN`. :func:`digest` is of all that is in a value.
+:data:`GRAIN`. :func:`digests` has one digest for each entry of a state.
 """
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Iterable
 from typing import Any
 
+import digesting
 import numpy as np
 import tensorflow as tf
 
 SAMPLES, BATCH = 50, 8  # 7 steps an epoch; the last has 2 samples, so that shares are uneven, or empty
 GRAIN = 2.0**-24
-DIGEST_EVERY = 5
-"""Steps."""
 
 
 def build(dtype: str = "float64", kind: Callable[..., Any] = tf.keras.Sequential) -> Any:
@@ -39,6 +37,13 @@ def dataset() -> tuple[Any, Any]:
     return features, features[:, :1] * features[:, 1:2] + features[:, 2:3]
 
 
+def rounded(model: Any, features: Any, targets: Any) -> list[Any]:
+    """The gradient of one sample, one tensor a variable."""
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_mean(tf.square(model(features) - targets))
+    return [tf.round(each / GRAIN) * GRAIN for each in tape.gradient(loss, model.trainable_variables)]
+
+
 def gradients_of(model: Any) -> Callable[[Any], list[Any]]:
     """Return a function of samples: the exact sum of their gradients, one tensor a variable."""
     features, targets = map(tf.constant, dataset())
@@ -46,9 +51,7 @@ def gradients_of(model: Any) -> Callable[[Any], list[Any]]:
 
     @tf.function  # type: ignore[untyped-decorator, unused-ignore]
     def of_sample(index: Any) -> list[Any]:
-        with tf.GradientTape() as tape:
-            loss = tf.reduce_mean(tf.square(model(features[index : index + 1]) - targets[index : index + 1]))
-        return [tf.round(each / GRAIN) * GRAIN for each in tape.gradient(loss, variables)]
+        return rounded(model, features[index : index + 1], targets[index : index + 1])
 
     def sums(indices: Iterable[int]) -> list[Any]:
         total = [tf.zeros_like(each) for each in variables]
@@ -65,29 +68,21 @@ def numbers(*variables: Any) -> list[float]:
     return [float(number) for each in variables for number in each.numpy().flatten()]
 
 
-def digest(value: Any) -> str:
-    """Of all that is in it: keys, types, shapes, and every bit of its arrays."""
-    sha = hashlib.sha256()
-    _feed(sha.update, value)
-    return sha.hexdigest()[:12]
+def digests(state: Any, names: Iterable[str], step: int) -> dict[str, str] | None:
+    """Of these entries of a state; None: not after this step."""
+    return None if step % digesting.EVERY else {name: _digest(getattr(state, name)) for name in names}
 
 
-def _feed(update: Callable[[bytes], None], value: Any) -> None:
+def _digest(value: Any) -> str:
     if isinstance(value, tf.keras.Model):
-        _feed(update, value.weights)
+        value = value.weights
     elif isinstance(value, tf.keras.optimizers.Optimizer):
-        _feed(update, [*value.variables, value.learning_rate])
-    elif isinstance(value, tf.Variable | np.ndarray):
-        array = np.asarray(value)
-        update(f"{array.dtype}{array.shape}".encode())
-        update(array.tobytes())
-    elif isinstance(value, dict):
-        for key in sorted(value):
-            update(f"{key!r}:".encode())
-            _feed(update, value[key])
-    elif isinstance(value, list | tuple):
-        update(f"{type(value).__name__}{len(value)}".encode())
-        for item in value:
-            _feed(update, item)
-    else:
-        update(f"{value!r},".encode())
+        value = [*value.variables, value.learning_rate]
+    return digesting.digest(value, _content)
+
+
+def _content(value: Any) -> tuple[str, bytes] | None:
+    if not isinstance(value, tf.Variable | np.ndarray):
+        return None
+    array = np.asarray(value)
+    return f"{array.dtype}{array.shape}", array.tobytes()

@@ -10,7 +10,7 @@ from typing import Any
 
 import horovod.tensorflow.keras as hvd
 import tensorflow as tf
-from exact_gradients import BATCH, DIGEST_EVERY, GRAIN, build, dataset, digest, numbers, one_thread
+from exact_gradients import BATCH, build, dataset, digests, numbers, one_thread, rounded
 from horovod.tensorflow import Sum
 from pace import Pace
 
@@ -25,9 +25,7 @@ class ExactModel(tf.keras.Sequential):  # type: ignore[misc, unused-ignore]  # K
         variables = self.trainable_variables
 
         def of_sample(sample: Any) -> list[Any]:
-            with tf.GradientTape() as tape:
-                loss = tf.reduce_mean(tf.square(self(sample[0][None]) - sample[1][None]))
-            return [tf.round(each / GRAIN) * GRAIN for each in tape.gradient(loss, variables)]
+            return rounded(self, sample[0][None], sample[1][None])
 
         kinds = [tf.TensorSpec(each.shape, each.dtype) for each in variables]
         parts = tf.map_fn(of_sample, (features, targets), fn_output_signature=kinds)
@@ -56,9 +54,8 @@ class Noting(tf.keras.callbacks.Callback):  # type: ignore[misc, unused-ignore] 
         state, step = self._state, self._state.step + 1
         for average, weight in zip(state.ema, state.model.weights, strict=True):
             average.assign(0.9 * average + 0.1 * weight)
-        names = ("model", "optimizer", "ema")
-        digests = {name: digest(getattr(state, name)) for name in names} if step % DIGEST_EVERY == 0 else None
-        pace.note(step=step, rank=hvd.rank(), size=hvd.size(), time=time.monotonic(), digests=digests)
+        found = digests(state, ("model", "optimizer", "ema"), step)
+        pace.note(step=step, rank=hvd.rank(), size=hvd.size(), time=time.monotonic(), digests=found)
 
 
 def main() -> None:

@@ -5,61 +5,39 @@ It writes it when it is signalled, and after every ``CHECKPOINT_EVERY`` steps. I
 
 from __future__ import annotations
 
-import os
-import signal
-import sys
 import time
 from pathlib import Path
-from types import FrameType
 
 import horovod.tensorflow as hvd
 import numpy as np
 import tensorflow as tf
 from exact_gradients import BATCH, SAMPLES, build, gradients_of, numbers, one_thread
 from pace import Pace
+from signalled import Signalled
 
 from elastic_runtime.tensorflow import report
 
 STEPS = -(-SAMPLES // BATCH)
-EVERY = int(os.environ.get("CHECKPOINT_EVERY", "0"))
-"""Steps from one checkpoint to the next; 0: only those on a signal."""
 
 
-class Checkpointed:
-    """Model and optimizer after so many steps, as the file has them."""
+class Checkpointed(Signalled):
+    """Model and optimizer."""
 
     def __init__(self, pace: Pace) -> None:
         self.model, self.optimizer = build(), tf.keras.optimizers.SGD(0.01, momentum=0.9)
         self.optimizer.build(self.model.trainable_variables)
         self.variables = [*self.model.variables, *self.optimizer.variables]
-        self.step, self._asked, self._pace = 0, False, pace
-        self._file = Path(pace.folder, "checkpoint.npz")
-        if self._file.exists():
-            with np.load(self._file) as arrays:
-                self.step = int(arrays["step"])
-                for number, variable in enumerate(self.variables):
-                    variable.assign(arrays[str(number)])
-        signal.signal(signal.SIGTERM, self._ask)
+        super().__init__(pace, "checkpoint.npz")
 
-    def _ask(self, _number: int, _frame: FrameType | None) -> None:
-        self._asked = True
+    def load(self, file: Path) -> None:
+        with np.load(file) as arrays:
+            self.step = int(arrays["step"])
+            for number, variable in enumerate(self.variables):
+                variable.assign(arrays[str(number)])
 
-    def commit(self) -> None:
-        """Between two steps: if any rank was asked to, all end here."""
-        asked = bool(hvd.allreduce(tf.constant(int(self._asked)), op=hvd.Max, name="asked"))
-        if hvd.rank() == 0 and (asked or (EVERY and self.step % EVERY == 0)):
-            self._save()
-        if asked:
-            sys.exit(0)
-
-    check_host_updates = commit
-
-    def _save(self) -> None:
-        part = self._file.with_suffix(".part")
-        with part.open("wb") as stream:
+    def write(self, file: Path) -> None:
+        with file.open("wb") as stream:
             np.savez(stream, step=self.step, **{str(n): each.numpy() for n, each in enumerate(self.variables)})
-        part.replace(self._file)
-        self._pace.note(saved=self.step)
 
 
 def batch(step: int) -> list[int]:

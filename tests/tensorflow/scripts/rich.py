@@ -12,7 +12,7 @@ from typing import Any
 import horovod.tensorflow.keras as hvd
 import numpy as np
 import tensorflow as tf
-from exact_gradients import BATCH, DIGEST_EVERY, build, dataset, digest, gradients_of, numbers, one_thread
+from exact_gradients import BATCH, build, dataset, digests, gradients_of, numbers, one_thread
 from horovod.tensorflow import DistributedGradientTape, Sum
 from pace import Pace
 
@@ -81,10 +81,8 @@ def main() -> None:
             found = summed(model.trainable_variables, gradients(batch.indices))
             apply(state, found)
             note_values(state, found)
-            digests = (
-                {name: digest(getattr(state, name)) for name in entries} if batch.step % DIGEST_EVERY == 0 else None
-            )
-            pace.note(step=batch.step, rank=hvd.rank(), size=hvd.size(), time=time.monotonic(), digests=digests)
+            told = digests(state, entries, batch.step)
+            pace.note(step=batch.step, rank=hvd.rank(), size=hvd.size(), time=time.monotonic(), digests=told)
             if batch.step % pace.commit_every == 0:
                 state.commit()
                 report(epoch=float(batch.epoch))
