@@ -367,8 +367,22 @@ def train_on(batch):
         "print(f'step {step} of which {_calls} now')",
     ),
     Recipe(
-        "keras", "docs/tensorflow.md", "hvd.elastic.run", "tensorflow", after="print(f'step {state.step}')",
+        "keras", "docs/tensorflow.md", "batches.fit(model)", "tensorflow", after="print(f'step {state.step}')",
         says="step 200",
+    ),
+    Recipe(
+        "keras shards", "docs/tensorflow.md", "meeting.meet()", "tensorflow",
+        """
+        import numpy as np
+
+        def build_model():
+            import tensorflow as tf
+            return tf.keras.Sequential([tf.keras.Input((2,)), tf.keras.layers.Dense(1)])
+
+        def read(shard):
+            return np.full((4, 2), shard.index / 1000, np.float32), np.ones((4, 1), np.float32)
+        """,
+        "print(f'{state.shards[0]} shards')", "1000 shards",
     ),
     Recipe(
         "keras load_checkpoint", "docs/tensorflow.md", "load_checkpoint(result", "tensorflow",
