@@ -10,12 +10,15 @@ import pytest
 
 from elastic_runtime.errors import FailureKind
 from elastic_runtime.ray.jobs import job_id
+from elastic_runtime.run.join import JoinSpec
 from elastic_runtime.run.spec import RecoverySpec
 from elastic_runtime.run.status import EventKind, Phase
+from tests.joined_machine import trains_and_leaves
 from tests.local.test_reclaims import on_notice_only
 from tests.paced import Script, Undisturbed, sizes_of
 from tests.ray.conftest import Start
 from tests.ray_run import SharingRun
+from tests.unit.runtime.join_bench import free_port
 
 pytestmark = pytest.mark.timeout(400)
 
@@ -119,3 +122,8 @@ def test_a_launcher_that_is_taken_hands_over(start: Start, tmp_path: Path) -> No
     assert not status.phase.final, "so that the place reports a lost launcher, and the task's next try resumes"
     assert status.checkpoint is not None
     assert status.checkpoint.step >= 20
+
+
+def test_a_machine_joins_by_hand_and_leaves_with_no_step_lost(start: Start, undisturbed: Undisturbed) -> None:
+    run = start(SLOW, (1, 1, 2), engine="torch", join=JoinSpec(port=free_port()))
+    trains_and_leaves(run, undisturbed)

@@ -9,12 +9,15 @@ from pathlib import Path
 import pytest
 
 from elastic_runtime.run.jobs import LAUNCHER
+from elastic_runtime.run.join import JoinSpec
 from elastic_runtime.run.spec import RecoverySpec
 from elastic_runtime.run.status import EventKind, Phase
+from tests.joined_machine import trains_and_leaves
 from tests.local.test_reclaims import on_notice_only
 from tests.paced import Script, Undisturbed, has_ended, sizes_of, until
 from tests.slurm.conftest import Start
 from tests.slurm_run import SlurmRun
+from tests.unit.runtime.join_bench import free_port
 
 pytestmark = pytest.mark.timeout(400)
 
@@ -110,3 +113,8 @@ def test_a_launcher_that_is_taken_hands_over(start: Start, tmp_path: Path) -> No
     assert status.checkpoint is not None
     assert status.checkpoint.step >= 20
     until(lambda: not run.jobs(), "no job is left", 60.0)
+
+
+def test_a_machine_joins_by_hand_and_leaves_with_no_step_lost(start: Start, undisturbed: Undisturbed) -> None:
+    run = start(SLOW, (1, 1, 2), engine="torch", join=JoinSpec(port=free_port()))
+    trains_and_leaves(run, undisturbed)

@@ -7,11 +7,14 @@ import signal
 
 import pytest
 
+from elastic_runtime.run.join import JoinSpec
 from elastic_runtime.run.spec import RecoverySpec
 from elastic_runtime.run.status import EventKind, Status
+from tests.joined_machine import trains_and_leaves
 from tests.paced import Script, Undisturbed, sizes_of, until
 from tests.spark.conftest import Start
 from tests.spark_run import SparkRun
+from tests.unit.runtime.join_bench import free_port
 
 pytestmark = pytest.mark.timeout(400)
 
@@ -136,3 +139,8 @@ def test_a_launcher_that_is_killed_leaves_nothing(start: Start) -> None:
 
     until(run.is_over, "the launcher is gone")
     run.assert_no_process(60.0)
+
+
+def test_a_machine_joins_by_hand_and_leaves_with_no_step_lost(start: Start, undisturbed: Undisturbed) -> None:
+    run = start(SLOW, (1, 1, 2), engine="torch", join=JoinSpec(port=free_port()))
+    trains_and_leaves(run, undisturbed)

@@ -45,14 +45,17 @@ def operator(**arguments: Any) -> ElasticHorovodOperator:
 @pytest.mark.parametrize(
     ("make", "field"),
     [
-        (Join, "workers.join.address"),
+        (lambda: operator(workers=Workers(join=Join())), "workers.join.address"),
+        (lambda: operator(workers=Workers(join=Join()), cluster="pool:team-a"), "workers.join.address"),
         (lambda: Join("0.0.0.0:7443"), "workers.join.address"),
         (lambda: Join("10.0.0.5", port=80), "workers.join.port"),
         (lambda: Join("10.0.0.5", port="many"), "workers.join.port"),
         (lambda: Workers(join=True), "workers.join"),
         (lambda: operator(workers={"join": {"adress": "10.0.0.5"}}), "workers.join.adress"),
         (lambda: operator(workers={"join": {"address": "10.0.0.5"}}, cluster="training"), "workers.join"),
-        (lambda: operator(workers={"join": {"address": "10.0.0.5"}}, cluster="slurm:gpu"), "workers.join"),
+        (lambda: operator(workers=Workers(join=Join("10.0.0.5")), cluster="slurm:/s"), "workers.join.address"),
+        (lambda: operator(workers=Workers(join=Join("10.0.0.5")), cluster="ray:head:8265/s"), "workers.join.address"),
+        (lambda: operator(workers=Workers(join=Join("10.0.0.5")), cluster="spark://h:7077/s"), "workers.join.address"),
         (lambda: operator(workers=Workers(join=Join("10.0.0.5")), recovery=Recovery(mode="fixed")), "workers.join"),
     ],
 )
@@ -71,11 +74,17 @@ def test_reaches_the_launcher_and_no_other_one() -> None:
     assert '"join"' not in to_json(operator(workers={"min": 1}).spec("run"))
 
 
+@pytest.mark.parametrize("cluster", ["slurm:/shared", "ray:head:8265/shared", "spark://head:7077/shared"])
+def test_in_a_batch_system_the_address_is_the_launchers(cluster: str) -> None:
+    task = operator(workers=Workers(join=Join(port=7500)), cluster=cluster)
+    assert task.spec("run").join == JoinSpec(port=7500)
+
+
 def test_an_address_that_is_known_late_is_checked_then() -> None:
     task = operator(workers=Workers(join=Join("{{ params.address }}")), cluster="{{ params.where }}")
     task.workers = replace(task.workers, join=Join("10.0.0.5"))
     task.cluster = "training"
-    with pytest.raises(InvalidSettings, match="runs of this machine only"):
+    with pytest.raises(InvalidSettings, match="machines cannot join runs of cluster 'training'"):
         task.creating_cluster()
 
 
@@ -100,9 +109,15 @@ class TestTokens:
     def test_is_for_the_launcher_that_listens_and_for_its_time(self, cluster: LocalCluster, tmp_path: Path) -> None:
         ref, folder = self.claim(cluster), RunDir(tmp_path / "runs" / "nightly-train")
         with pytest.raises(Conflict, match="no launcher of the run nightly-train listens now"):
-            run(cluster.join_token(ref))
+            run(cluster.join_command(ref))
         certificates.create(folder.tls)
-        token = JoinToken.parse(run(cluster.join_token(ref, timedelta(minutes=5))))
+        with pytest.raises(InvalidDocument, match="does not have one address"):
+            run(cluster.join_command(ref))
+        certificates.remove(folder.tls)
+        certificates.create(folder.tls, ["::1"])
+        *words, text = run(cluster.join_command(ref, timedelta(minutes=5))).split()
+        assert words == ["elastic-join", "nightly-train", "--at", "[::1]:7500", "--token"]
+        token = JoinToken.parse(text)
         certificate = folder.tls / "launcher.crt"
         assert token.pin == pin_of(ssl.PEM_cert_to_DER_cert(certificate.read_text()))
         assert folder.has_token(token.digest, utc_now())
@@ -110,13 +125,13 @@ class TestTokens:
         certificate.unlink()
         os.mkfifo(certificate)
         with pytest.raises(InvalidDocument, match="not a regular file"):
-            run(cluster.join_token(ref))
+            run(cluster.join_command(ref))
 
     def test_the_command_prints_what_the_other_machine_runs(
         self, cluster: LocalCluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:
         self.claim(cluster)
-        certificates.create(tmp_path / "runs" / "nightly-train" / "tls")
+        certificates.create(tmp_path / "runs" / "nightly-train" / "tls", ["10.0.0.5"])
         with substituted("local", cluster):
             assert main(["token", "nightly", "--minutes", "5"]) == 0
         printed = capsys.readouterr()
@@ -142,8 +157,8 @@ class TestTokens:
 
     def test_a_place_of_pods_has_none(self) -> None:
         cluster = FakeCluster()
-        with pytest.raises(InvalidSettings, match="runs of this machine only"):
-            run(cluster.join_token(self.claim(cluster)))
+        with pytest.raises(InvalidSettings, match="machines cannot join a run that is"):
+            run(cluster.join_command(self.claim(cluster)))
 
     def test_a_worker_that_joined_is_sent_no_notice_that_it_would_not_read(
         self, cluster: LocalCluster, tmp_path: Path

@@ -192,15 +192,16 @@ class TestChanges:
     ) -> None:
         deferred(operator(workers={"min": 1, "max": 4, "join": {"address": "10.0.0.5"}}, deferrable=True), trying())
         token = JoinToken.create(b"p" * 32).text()
+        command = f"elastic-join {NAME} --at 10.0.0.5:7443 --token {token}"
 
         async def made(*_: object) -> str:
-            return token
+            return command
 
-        monkeypatch.setattr(fake, "join_token", made)
+        monkeypatch.setattr(fake, "join_command", made)
         assert shown(client)["joinable"] is True
         with caplog.at_level("DEBUG"):
             answer = client.post(f"{API}/token", json=IDS, headers=CHANGING)
-        assert answer.json() == {"command": f"elastic-join {NAME} --at 10.0.0.5:7443 --token {token}"}
+        assert answer.json() == {"command": command}
         assert answer.headers["Cache-Control"] == "no-store"
         assert "has asked for a token" in caplog.text
         assert token not in caplog.text

@@ -218,8 +218,8 @@ class Cluster:
             raise _no_worker(found, worker, ())
         return utc_now() + grace
 
-    async def join_token(self, ref: RunRef, lifetime: timedelta = TOKEN_LIFETIME) -> str:
-        """Return a new token with which a machine may join the run, once. Secret.
+    async def join_command(self, ref: RunRef, lifetime: timedelta = TOKEN_LIFETIME) -> str:
+        """Return a command with a new token, by which a machine may join the run, once. Secret.
 
         Args:
             ref: of the run.
@@ -234,7 +234,7 @@ class Cluster:
         if found.spec.join is None:
             problem = f"machines may not join the run {ref.name}"
             raise InvalidSettings("workers.join", problem, 'Write workers=Workers(join=Join("10.0.0.5")) in its task')
-        return await self._place.join_token(found, lifetime)
+        return await self._place.join_command(found, found.spec.join, lifetime)
 
     async def dump_stacks(self, ref: RunRef) -> None:
         """Have each rank write into the run's log where it stands, soon; for a stalled run. Raises RunNotFound."""

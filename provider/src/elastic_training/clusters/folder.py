@@ -39,9 +39,10 @@ from elastic_runtime.errors import (
     InvalidSettings,
     RunNotFound,
 )
+from elastic_runtime.net.certificates import certified_address
 from elastic_runtime.printable import printable
 from elastic_runtime.run.headline import headline
-from elastic_runtime.run.join import JoinToken, is_joined
+from elastic_runtime.run.join import JoinSpec, JoinToken, is_joined, join_command
 from elastic_runtime.run.reading import last_line, open_file, read_bytes
 from elastic_runtime.run.rundir import ReclaimNotice, RunDir
 from elastic_runtime.run.spec import RunSpec
@@ -449,14 +450,15 @@ class FolderPlace(PolledPlace):
 
     @override
     @in_thread
-    def join_token(self, found: RunDocument, lifetime: timedelta) -> str:
-        run = self._opened(found.ref.name)
+    def join_command(self, found: RunDocument, join: JoinSpec, lifetime: timedelta) -> str:
+        run, name = self._opened(found.ref.name), found.ref.name
         try:
             token = JoinToken.create(run.launcher_pin())
+            address = certified_address(run.launcher_certificate())
             run.offer_token(token.digest, utc_now(), lifetime)
         except (RunNotFound, OSError):
-            raise Conflict(f"no launcher of the run {found.ref.name} listens now; try again") from None
-        return token.text()
+            raise Conflict(f"no launcher of the run {name} listens now; try again") from None
+        return join_command(name, address, join.port, token.text())
 
     @override
     @in_thread

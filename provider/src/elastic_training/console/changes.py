@@ -8,7 +8,6 @@ from datetime import timedelta
 from typing import Any, TypeVar
 
 from elastic_runtime.errors import ClusterUnavailable, Conflict, RunNotFound
-from elastic_runtime.run.join import join_command
 from elastic_training.concurrency.bridge import run
 from elastic_training.console.asking import LOOK, Deadline
 from elastic_training.console.page import NO_TRAINING, Found, find, settings_of
@@ -60,13 +59,7 @@ def token(task: TaskIdentity) -> str:
         InvalidSettings: machines may not join the run.
         ElasticError: there is no run, it is over, or its place or launcher does not answer.
     """
-
-    async def command(found: Found) -> str:
-        made = await found.cluster.join_token(found.ref)
-        assert found.spec.join is not None  # or there would be no token
-        return join_command(found.ref.name, found.spec.join, made)
-
-    return _change(task, command)
+    return _change(task, lambda found: found.cluster.join_command(found.ref))
 
 
 def _change(task: TaskIdentity, ask: Callable[[Found], Coroutine[Any, Any, T]]) -> T:

@@ -16,6 +16,7 @@ from elastic_runtime.clock import utc_now
 from elastic_runtime.errors import InvalidSettings
 from elastic_runtime.ray.jobs import RaySpec
 from elastic_runtime.run.deadline import DeadlineSpec
+from elastic_runtime.run.join import JoinSpec
 from elastic_runtime.run.pool import PoolSpec
 from elastic_runtime.run.shipment import pack
 from elastic_runtime.run.spec import RunSpec, check_hostfile, check_join, check_one_of, has_fixed_size
@@ -490,14 +491,24 @@ class TrainingArguments(ReportsLineage):
 
 
 def check_joinable(workers: Workers, cluster: str) -> None:
-    """Other launchers do not listen for machines, and some do not have the key that signs certificates.
+    """Launchers in pods do not have the key that signs certificates.
 
     Raises:
-        InvalidSettings: machines cannot join runs of this cluster, and are to.
+        InvalidSettings: machines cannot join runs of this cluster, and are to; or the address is missing, or needless.
     """
-    if workers.join and not is_template(workers.join) and cluster != LOCAL:
-        problem = f"machines can join runs of this machine only, and cluster is {cluster!r}"
-        raise InvalidSettings("workers.join", problem, 'Leave it out, or write cluster="local"')
+    if not workers.join or is_template(workers.join):
+        return
+    address = workers.join_address()
+    if is_jobs(cluster):
+        if address:
+            problem = f"with cluster {cluster!r}, the launcher listens on the address by which the cluster reaches it"
+            raise InvalidSettings("workers.join.address", problem, "Leave it out: Join()")
+    elif not is_local(cluster):
+        problem = f"machines cannot join runs of cluster {cluster!r}"
+        remedy = "Leave it out, or train on this machine, in a pool, in Slurm, Ray or Spark"
+        raise InvalidSettings("workers.join", problem, remedy)
+    elif address is not None:
+        JoinSpec(address).check_address()
 
 
 def check_gpus(workers: Workers, environment: Mapping[str, str]) -> None:

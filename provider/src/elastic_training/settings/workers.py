@@ -19,12 +19,13 @@ _GPU_RESOURCE = "nvidia.com/gpu"
 
 @dataclass(frozen=True, slots=True)
 class Join(Settings):
-    """Where other machines join a run of this machine by hand, with a token of ``elastic-training token RUN``."""
+    """Where other machines join a run by hand, with a token of ``elastic-training token RUN``."""
 
     address: str | Any = ""
-    """IP address by which they reach this machine. Launcher and ranks listen on it."""
+    """IP address by which they reach this machine. Launcher and ranks listen on it. In Slurm, Ray and Spark, leave it
+    out: it is the one by which the cluster reaches the launcher."""
     port: IntOrTemplate = JOIN_PORT
-    """Of the launcher. Two runs on one machine need two."""
+    """Of the launcher. Two runs whose launchers run on one machine need two."""
 
     def __post_init__(self) -> None:
         self.known(address="127.0.0.1").spec()
@@ -74,7 +75,7 @@ class Workers(Settings):
     """Whether a training in a pool takes workers that nobody wishes for, up to ``max``, until somebody does."""
 
     join: Join | Mapping[str, Any] | Any | None = None
-    """Lets other machines join by hand. On this machine only, and not with ``mode="fixed"``."""
+    """Lets other machines join by hand. Not in pods, and not with ``mode="fixed"``."""
 
     def __post_init__(self) -> None:
         self.known().spec()
@@ -85,6 +86,12 @@ class Workers(Settings):
     def join_spec(self) -> JoinSpec | None:
         """Return where machines may join. None: they may not. Raise InvalidSettings, also for rendered values."""
         return self._join().spec() if self.join else None
+
+    def join_address(self) -> str | None:
+        """Return where machines may join; empty: it is left out. None: they may not, or it is not known yet."""
+        if not self.join or is_template(self.join) or is_template(address := self._join().address):
+            return None
+        return str(address)
 
     def _join(self) -> Join:
         return settings_of(Join, "workers.join", self.join, 'Join("10.0.0.5")')

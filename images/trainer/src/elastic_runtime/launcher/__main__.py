@@ -51,7 +51,7 @@ async def run_in_folder(folder: RunDir) -> Status:
         certificates.remove(folder.tls)
         authority, port = certificates.create(folder.tls, [platform.address], VALIDITY), 0
         if spec.join:
-            check_address(spec.join, spec.engine)
+            check_address(replace(spec.join, address=platform.address), spec.engine)
             port, platform.joining = spec.join.port, Joining(spec, authority, folder.tls, folder, __version__)
         output = OutputLog(sys.stdout, spec.log_limit)
         return await Launcher(spec, platform, output, folder.tls, platform.address, port).run()

@@ -213,6 +213,20 @@ def certified_name(certificate: Mapping[str, Any] | None) -> str:
     return str(names[0]) if len(names) == 1 else ""
 
 
+def certified_address(certificate: str) -> str:
+    """Return the only IP address in a launcher's certificate, given as PEM. Raise InvalidDocument."""
+    from cryptography import x509
+
+    try:
+        names = x509.load_pem_x509_certificate(certificate.encode()).extensions
+        found = names.get_extension_for_class(x509.SubjectAlternativeName).value.get_values_for_type(x509.IPAddress)
+    except (ValueError, x509.ExtensionNotFound):
+        found = []
+    if len(found) != 1:
+        raise InvalidDocument("the launcher's certificate does not have one address")
+    return str(found[0])
+
+
 def expiry(folder: Path) -> datetime:
     """When the run's certificates expire, the authority's and all others."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)

@@ -37,11 +37,20 @@ _JOINED = "joined-"
 class JoinSpec:
     """Where machines connect that join by hand."""
 
-    address: str
-    """IP address of the launcher's machine, on which launcher and ranks listen."""
+    address: str = ""
+    """IP address of the launcher's machine, on which launcher and ranks listen. Empty: the one by which a batch system
+    reaches the launcher."""
     port: int = JOIN_PORT
 
     def __post_init__(self) -> None:
+        if self.address:
+            self.check_address()
+        if not 1024 <= self.port <= 65535:
+            problem = f"{self.port} is not a port that a program without rights can have"
+            raise InvalidSettings("workers.join.port", problem, "Write 1024 to 65535")
+
+    def check_address(self) -> None:
+        """Raises InvalidSettings unless the address is that of one machine."""
         try:
             address = ipaddress.ip_address(self.address)
         except ValueError:
@@ -50,14 +59,6 @@ class JoinSpec:
             problem = f"{self.address!r} is not the IP address of one machine"
             remedy = "Write the address by which the other machines reach this one, as in 10.0.0.5"
             raise InvalidSettings("workers.join.address", problem, remedy)
-        if not 1024 <= self.port <= 65535:
-            problem = f"{self.port} is not a port that a program without rights can have"
-            raise InvalidSettings("workers.join.port", problem, "Write 1024 to 65535")
-
-    @property
-    def at(self) -> str:
-        """Return ``HOST:PORT``."""
-        return f"[{self.address}]:{self.port}" if ":" in self.address else f"{self.address}:{self.port}"
 
 
 def joined_name(number: int) -> str:
@@ -106,9 +107,17 @@ class JoinToken:
         return digest_of(self.secret.hex())
 
 
-def join_command(run: str, join: JoinSpec, token: str) -> str:
-    """Return the command by which a machine joins that run. Secret, as the token is."""
-    return f"elastic-join {run} --at {join.at} --token {token}"
+def join_command(run: str, address: str, port: int, token: str) -> str:
+    """Return the command by which a machine joins a run. Secret, as the token is.
+
+    Args:
+        run: its name.
+        address: of its launcher.
+        port: of its launcher.
+        token: for one machine.
+    """
+    host = f"[{address}]" if ":" in address else address
+    return f"elastic-join {run} --at {host}:{port} --token {token}"
 
 
 def digest_of(secret: str) -> str:

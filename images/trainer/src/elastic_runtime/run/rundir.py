@@ -221,9 +221,13 @@ class RunDir:
         except (RunNotFound, InvalidDocument):
             return None
 
+    def launcher_certificate(self) -> str:
+        """Return the launcher's certificate as PEM. Raise RunNotFound or InvalidDocument."""
+        return self._read("tls/launcher.crt", _LONGEST_CERTIFICATE)
+
     def launcher_pin(self) -> bytes:
         """Return the digest of the launcher's certificate. Raise RunNotFound or InvalidDocument."""
-        text = self._read("tls/launcher.crt", _LONGEST_CERTIFICATE)
+        text = self.launcher_certificate()
         try:
             return pin_of(ssl.PEM_cert_to_DER_cert(text))
         except ValueError:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from elastic_runtime.clock import utc_now
 from elastic_runtime.errors import Conflict, InvalidSettings
-from elastic_runtime.run.join import is_joined, join_command
+from elastic_runtime.run.join import is_joined
 from elastic_runtime.run.spec import RunSpec
 from elastic_runtime.run.status import Status, WorkerStatus
 from elastic_runtime.run.status_failure import without_quotes
@@ -188,10 +188,7 @@ async def token(chosen: Chosen, lifetime: timedelta) -> None:
         Conflict: the run is over, or its launcher does not listen.
     """
     await _check_alive(chosen)
-    join = (await chosen.cluster.spec(chosen.ref)).join
-    made = await chosen.cluster.join_token(chosen.ref, lifetime)
-    assert join is not None  # or there would be no token
-    print_line(join_command(chosen.ref.name, join, made))
+    print_line(await chosen.cluster.join_command(chosen.ref, lifetime))
     until = utc_now() + lifetime
     print_error(f"on one machine, until {until:%Y-%m-%d %H:%M:%S}Z; its elastic-runtime must be of the run's version")
 
