@@ -192,10 +192,28 @@ def test_a_pool_is_listed_with_who_has_what_and_why(server: Server, page: Any) -
     pool = page.get_by_role("region", name="Pool team-a", exact=True)
     pool.get_by_text("4 of 4 workers train, 0 are warm and free; runs that you may not see have 2").wait_for()
     rows = pool.get_by_role("row").all_inner_texts()
-    assert [row.split("\t") for row in rows[1:]] == [
-        ["digits", "10", "1", "1", "has what it wishes for"],
-        ["nightly", "1", "1", "4", "priority 1 beside digits (10)"],
+    assert [row.split("\t")[1:] for row in rows[1:]] == [
+        ["10", "1", "1", "has what it wishes for"],
+        ["1", "1", "4", "priority 1 beside digits-1 (10)"],
     ]
+    link = pool.get_by_role("link", name="nightly · train")
+    assert "dag_id=nightly&run_id=manual&task_id=train" in link.get_attribute("href")
+
+
+def test_a_pool_is_resized_by_who_may(server: Server, page: Any) -> None:
+    runs = {"total": 0, "runs": [], "unreachable": [], "incomplete": False}
+    server.answers["runs"] = {**runs, "pools": [POOL, {**POOL, "name": "team-b", "may_edit": False}]}
+    page.goto(server.url)
+    pool = page.get_by_role("region", name="Pool team-a", exact=True)
+    size = pool.get_by_label("Workers at most")
+    assert (size.input_value(), size.get_attribute("min")) == ("4", "1")
+    size.fill("6")
+    pool.get_by_role("button", name="Resize").click()
+    pool.get_by_text("Pool team-a has 6 workers at most").wait_for()
+    assert server.posts == [("/elastic-training/api/v1/pool", {"pool": "team-a", "workers": 6}, "1")]
+    other = page.get_by_role("region", name="Pool team-b", exact=True)
+    other.wait_for()
+    assert other.get_by_role("button", name="Resize").count() == 0
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

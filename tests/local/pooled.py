@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -42,11 +43,18 @@ class Pool:
             keeper.wait()
             until(lambda: not (self.folder.has_keeper() or self.folder.has_host()), self.folder.log.read_text)
 
-    def run(self, script: Script, workers: tuple[int, int, int], priority: int, **spec: Any) -> ScriptedRun:
+    def resize(self, workers: int) -> None:
+        """Have so many workers at most."""
+        settings = self.folder.settings()
+        self.folder.write_settings(settings.resized(replace(settings.size, maximum=workers)))
+
+    def run(
+        self, script: Script, workers: tuple[int, int, int], priority: int, engine: str = "torch", **spec: Any
+    ) -> ScriptedRun:
         """Start a run."""
         name = f"run-{len(self._runs)}"
         pool = PoolSpec(NAME, priority, spec.pop("greedy", False))
-        made = ScriptedRun(self.root / f"{name}-files", script, workers, engine="torch", pool=pool, **spec)
+        made = ScriptedRun(self.root / f"{name}-files", script, workers, engine=engine, pool=pool, **spec)
         made.folder = RunDir(self.root / name)
         self._runs.append(made)
         return made.start()

@@ -14,7 +14,7 @@ from tests.paced import Script, Undisturbed
 pytestmark = pytest.mark.timeout(300)
 
 
-@pytest.mark.shows(engine="horovod", fault="resize", place="pool")
+@pytest.mark.shows(engine="torch", fault="resize", place="pool")
 def test_two_trainings_hand_a_worker_over_and_back_and_lose_no_step(tmp_path: Path, undisturbed: Undisturbed) -> None:
     with Pool(tmp_path, 3).kept() as pool:
         low = pool.run(Script("exact.py", holds=(10, 20)), (1, 2, 2), 1)
@@ -34,3 +34,23 @@ def test_two_trainings_hand_a_worker_over_and_back_and_lose_no_step(tmp_path: Pa
         for run in (high, low):
             run.succeed()
             undisturbed.assert_same(run)
+
+
+@pytest.mark.shows(engine=("horovod", "torch"), fault="resize", place="pool")
+@pytest.mark.parametrize("engine", ["horovod", "torch"])
+def test_a_training_has_another_size_when_its_pool_has_and_loses_no_step(
+    tmp_path: Path, undisturbed: Undisturbed, engine: str
+) -> None:
+    with Pool(tmp_path, 1).kept() as pool:
+        run = pool.run(Script("exact.py", holds=(10, 20)), (1, 2, 2), 1, engine)
+        run.at(10)
+        run.worlds(1)
+        pool.resize(2)
+        run.worlds(1, 2)
+        run.go(10)
+        run.at(20)
+        pool.resize(1)
+        run.worlds(1, 2, 1)
+        assert any("which has 1 at most" in event.message for event in run.status().events)
+        run.succeed()
+        undisturbed.assert_same(run)

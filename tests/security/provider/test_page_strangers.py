@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 
 from elastic_runtime.clock import utc_now
+from elastic_runtime.pool.folder import pool_folder
+from elastic_runtime.pool.settings import PoolSettings
 from elastic_training.clusters.fake import FakeCluster
 from elastic_training.console import access
 from tests.unit.provider.operator_bench import NAME, deferred, operator, run_in, trying
@@ -105,6 +107,33 @@ class TestChanges:
         both = headers | {"Content-Length": "2", "Transfer-Encoding": "chunked"}
         assert client.post(f"{API}/{what}", content=endless(), headers=both).status_code == 411
         assert untouched(fake)
+
+
+class TestAPool:
+    @pytest.fixture(autouse=True)
+    def up(self, tmp_path: Path) -> None:
+        self.folder = pool_folder(tmp_path, "team-a")
+        self.folder.create(PoolSettings("team-a", 0, 4))
+
+    @pytest.mark.parametrize(
+        ("role", "headers", "status"),
+        [("viewer", CHANGING, 403), ("user", CHANGING, 403), (None, CHANGING, 401), ("admin", {}, 403)],
+    )
+    def test_is_resized_by_nobody_without_the_right_to_edit_airflows_pools(
+        self, monkeypatch: pytest.MonkeyPatch, role: str | None, headers: dict[str, str], status: int
+    ) -> None:
+        client = seeing(monkeypatch, role)
+        answer = client.post(f"{API}/pool", json={"pool": "team-a", "workers": 9}, headers=headers)
+        assert answer.status_code == status
+        assert self.folder.settings().maximum == 4
+        if role:
+            [shown] = client.get(f"{API}/runs").json()["pools"]
+            assert shown["may_edit"] == (role == "admin")
+
+    @pytest.mark.parametrize("body", [{"pool": "team-a", "workers": "9"}, {"pool": "team-a", "workers": 9, "x": 1}])
+    def test_with_what_is_none(self, monkeypatch: pytest.MonkeyPatch, body: dict[str, Any]) -> None:
+        assert seeing(monkeypatch).post(f"{API}/pool", json=body, headers=CHANGING).status_code == 422
+        assert self.folder.settings().maximum == 4
 
 
 @pytest.mark.parametrize("path", READS)

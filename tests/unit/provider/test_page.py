@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -16,11 +16,15 @@ from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessE
 from elastic_runtime.clock import utc_now
 from elastic_runtime.errors import ClusterUnavailable, FailureKind
 from elastic_runtime.launcher.record.series import noted
+from elastic_runtime.pool.folder import pool_folder
+from elastic_runtime.pool.settings import PoolSettings
+from elastic_runtime.pool.status import PoolRun, PoolStatus
 from elastic_runtime.run.join import JoinToken
+from elastic_runtime.run.pool import PoolSpec
 from elastic_runtime.run.status import Phase, Series, Usage
 from elastic_runtime.run.status_progress import Progress
 from elastic_training.clusters.fake import FakeCluster
-from elastic_training.console import places
+from elastic_training.console import changes, places
 from elastic_training.console.plugin import ElasticTrainingPlugin
 from tests.unit.provider.operator_bench import NAME, deferred, operator, run_in, trying
 from tests.unit.provider.page_bench import (
@@ -222,6 +226,46 @@ class TestChanges:
 
     def test_without_a_run(self, fake: FakeCluster, client: Browser) -> None:
         assert client.post(f"{API}/end", json=IDS, headers=CHANGING).status_code == 404
+
+
+class TestAPool:
+    @pytest.fixture(autouse=True)
+    def up(self, fake: FakeCluster, tmp_path: Path) -> None:
+        pool_folder(tmp_path, "team-a").create(PoolSettings("team-a", 2, 4))
+
+    def test_is_resized(self, client: Browser, tmp_path: Path) -> None:
+        [shown] = client.get(f"{API}/runs").json()["pools"]
+        assert (shown["least"], shown["most"], shown["may_edit"]) == (2, 4, True)
+        assert client.post(f"{API}/pool", json={"pool": "team-a", "workers": 6}, headers=CHANGING).status_code == 200
+        assert pool_folder(tmp_path, "team-a").settings().maximum == 6
+
+    @pytest.mark.parametrize(
+        ("name", "workers", "status", "words"),
+        [
+            ("team-a", 1, 422, "pool.min"),
+            ("team-a", 1001, 422, "1 to 1000"),
+            ("team-b", 3, 404, "is not up"),
+            ("../team-a", 3, 422, "not the name of a pool"),
+        ],
+    )
+    def test_that_cannot_be(self, client: Browser, name: str, workers: int, status: int, words: str) -> None:
+        answer = client.post(f"{API}/pool", json={"pool": name, "workers": workers}, headers=CHANGING)
+        assert (answer.status_code, words in answer.json()["message"]) == (status, True)
+
+    def test_of_a_place_that_is_not_listed(self, client: Browser, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(changes, "known_places", lambda: ("prod",))
+        answer = client.post(f"{API}/pool", json={"pool": "team-a", "workers": 3}, headers=CHANGING)
+        assert (answer.status_code, "places" in answer.json()["message"]) == (404, True)
+
+    def test_has_runs_with_a_link_and_their_place(self, fake: FakeCluster, client: Browser, tmp_path: Path) -> None:
+        deferred(operator(deferrable=True), trying())
+        document = run_in(fake).document
+        run_in(fake).document = replace(document, spec=replace(document.spec, pool=PoolSpec("team-a")))
+        run_row = PoolRun(NAME, "uid", 1, False, 1, 2, 2, 2, ("worker-0", "worker-1"), "")
+        pool_folder(tmp_path, "team-a").write_status(PoolStatus(PoolSettings("team-a", 2, 4), 4, 2, (run_row,)))
+        found = client.get(f"{API}/runs", params={"place": "pool:team-a"}).json()
+        assert [each["name"] for each in found["runs"]] == [NAME]
+        assert {name: found["pools"][0]["runs"][0][name] for name in IDS} == IDS
 
 
 class TestLists:

@@ -19,9 +19,14 @@ NIGHTLY = PoolRun("nightly", "2", 1, False, 1, 4, 4, 1, ("worker-1",), WHY)
 POOL = PoolStatus(PoolSettings("team-a", 0, 4), 4, 0, (DIGITS, NIGHTLY))
 
 
+def nobody(_: str) -> bool:
+    return False
+
+
 def test_who_has_what_and_why() -> None:
-    [shown] = plain_pools([POOL], {"digits", "nightly"})
-    assert (shown["name"], shown["most"], shown["free"], shown["others"]) == ("team-a", 4, 0, 0)
+    [shown] = plain_pools([POOL], {"digits": {"dag_id": "numbers"}, "nightly": {}}, nobody)
+    assert (shown["name"], shown["least"], shown["most"], shown["free"], shown["others"]) == ("team-a", 1, 4, 0, 0)
+    assert (shown["runs"][0]["dag_id"], shown["may_edit"]) == ("numbers", False)
     assert [(each["run"], each["has"], each["wanted"], each["reason"]) for each in shown["runs"]] == [
         ("digits", 3, 3, ""),
         ("nightly", 1, 4, WHY),
@@ -29,7 +34,7 @@ def test_who_has_what_and_why() -> None:
 
 
 def test_runs_of_others_are_counted_and_named_by_no_reason() -> None:
-    [shown] = plain_pools([POOL], {"nightly"})
+    [shown] = plain_pools([POOL], {"nightly": {}}, nobody)
     assert shown["others"] == 3
     assert [each["run"] for each in shown["runs"]] == ["nightly"]
     assert "digits" not in str(shown)
@@ -37,7 +42,7 @@ def test_runs_of_others_are_counted_and_named_by_no_reason() -> None:
 
 def test_a_notebook_is_named_without_its_token() -> None:
     with_notebook = PoolStatus(PoolSettings("team-a", notebook=PoolNotebook(8899)), 0, 0)
-    shown = plain_pools([POOL, with_notebook], set())
+    shown = plain_pools([POOL, with_notebook], {}, nobody)
     assert [each["notebook"] for each in shown] == ["", "http://127.0.0.1:8899/lab"]
 
 

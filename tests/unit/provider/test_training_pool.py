@@ -12,7 +12,7 @@ import pytest
 
 from elastic_runtime.errors import ClusterUnavailable, Conflict, InvalidSettings, RunNotFound
 from elastic_runtime.pool.folder import PoolDir, pool_folder
-from elastic_runtime.pool.settings import PoolSettings
+from elastic_runtime.pool.settings import PoolSettings, PoolSize
 from elastic_runtime.pool.status import PoolRun, PoolStatus
 from elastic_runtime.run.pool import PoolSpec
 from elastic_runtime.run.spec import RunSpec, WorkersSpec
@@ -20,7 +20,7 @@ from elastic_training.archive.where import address_of
 from elastic_training.clusters import pool as pools
 from elastic_training.clusters import registry
 from elastic_training.clusters.local import LocalCluster
-from elastic_training.clusters.pool import PoolCluster, check_machine, have_up, list_pools, take_down
+from elastic_training.clusters.pool import PoolCluster, check_machine, have_up, list_pools, resize, take_down
 from elastic_training.clusters.registry import check_cluster, cluster_called, has_pods, own_name
 from elastic_training.concurrency.bridge import run
 from elastic_training.console.command.main import main
@@ -168,6 +168,39 @@ def test_other_settings_of_a_pool_that_is_up_are_refused(tmp_path: Path, started
     assert len(started) == 1
 
 
+def test_a_pool_is_resized_while_it_is_up(tmp_path: Path, started: list[str]) -> None:
+    have_up(tmp_path, "python", "team-a", SETTINGS)
+    assert resize(tmp_path, "team-a", maximum=6, idle=60.0).size == PoolSize(0, 6, 60.0)
+    assert pool_folder(tmp_path, "team-a").settings().before == SETTINGS.size
+    have_up(tmp_path, "python", "team-a", SETTINGS)  # A task has the settings with which it was brought up,
+    have_up(tmp_path, "python", "team-a", PoolSettings("team-a", 0, 6, idle=60.0))  # and another the present ones.
+    with pytest.raises(InvalidSettings, match="pool resize team-a"):
+        have_up(tmp_path, "python", "team-a", PoolSettings("team-a", 0, 7))
+    assert resize(tmp_path, "team-a", maximum=4, idle=600.0) == SETTINGS
+    with pytest.raises(InvalidSettings, match=r"pool\.min"):
+        resize(tmp_path, "team-a", minimum=5)
+    assert pool_folder(tmp_path, "team-a").settings() == SETTINGS
+    assert len(started) == 1
+
+
+def test_what_is_not_up_cannot_be_resized(tmp_path: Path) -> None:
+    with pytest.raises(RunNotFound, match="is not up"):
+        resize(tmp_path, "team-a", maximum=2)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(("gpus", "largest"), [(0, 2), (1, 4), (2, 2)])
+def test_a_larger_pool_needs_gpus_that_no_worker_has(
+    tmp_path: Path, started: list[str], monkeypatch: pytest.MonkeyPatch, gpus: int, largest: int
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1,2,3")
+    have_up(tmp_path, "python", "team-a", PoolSettings("team-a", 0, 2, gpus))
+    assert resize(tmp_path, "team-a", maximum=largest).maximum == largest
+    with pytest.raises(InvalidSettings):
+        resize(tmp_path, "team-a", maximum=largest + 1)
+    assert started
+
+
 def test_workers_need_the_gpus_of_this_machine() -> None:
     check_machine(PoolSettings("a", 0, 2, 1), {"CUDA_VISIBLE_DEVICES": ["0", "1"]})
     with pytest.raises(InvalidSettings, match="2 of this machine"):
@@ -226,5 +259,10 @@ def test_the_command_tells_who_has_what_and_why(
     assert told[3].endswith("has 1 of 2 workers")
     assert command("--json") == 0
     assert '"kept": true' in capsys.readouterr().out
+    assert command("resize", "team-a", "--max", "6") == 0
+    assert "max=6" in capsys.readouterr().out
+    assert command() == 0
+    assert "4 of 6 workers train" in capsys.readouterr().out
+    assert command("resize", "team-a", "--max", "0") == 1
     assert command("down", "team-b") == 1
     assert started

@@ -40,9 +40,25 @@ def test_shares_are_within_the_pool_and_each_runs_bounds(drawn: tuple[list[Wish]
     runs, workers = drawn
     shares = allot(runs, workers)
     assert sum(shares.values()) <= workers
+    assert_within_bounds(runs, shares)
+
+
+def assert_within_bounds(runs: list[Wish], shares: dict[str, int]) -> None:
     for wish in runs:
         share = shares.get(wish.run, 0)
         assert share == 0 or wish.minimum <= share <= (wish.maximum if wish.greedy else wish.wanted)
+
+
+@given(wishes(), st.integers(1, LARGEST))
+def test_of_a_pool_that_has_become_smaller_runs_keep_their_minimums_alone(
+    drawn: tuple[list[Wish], int], less: int
+) -> None:
+    runs, _ = drawn
+    shares = allot(runs, less)
+    kept = sum(wish.minimum for wish in runs if wish.has and wish.wanted)
+    assert sum(shares.values()) <= max(less, kept)
+    assert_within_bounds(runs, shares)
+    assert all(shares[wish.run] for wish in runs if wish.has and wish.wanted)
 
 
 @given(wishes())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
@@ -145,6 +146,29 @@ def test_workers_pass_from_one_run_to_another_and_back(pool: Pool) -> None:
             await closing
             await until(lambda: len(pool.agents("low")) == 4, "the first has them again")
             await end(pool, low)
+
+    asyncio.run(run_test())
+
+
+def test_a_pool_grows_and_shrinks_while_it_is_used(pool: Pool) -> None:
+    async def run_test() -> None:
+        async with pool.kept():
+            run = pool.workers("run", 4)
+            await until(lambda: len(pool.agents("run")) == 4, "all")
+            for worker in pool.agents("run"):
+                run.came(worker)
+            settings = pool.folder.settings()
+            pool.folder.write_settings(settings.resized(replace(settings.size, maximum=1)))
+            await until(lambda: run.share(4).workers == 1, "it is to shrink")
+            assert "which has 1 at most" in run.share(4).words
+            leaving = [worker for worker in pool.agents("run") if run.deadline(worker)]
+            for worker in leaving:
+                pool.host.end(f"run/{worker}")
+            await until(lambda: pool.folder.status().warm == 1, "places are gone")
+            (pool.folder.path / "pool.json").write_text("{}")
+            pool.folder.write_settings(settings)
+            await until(lambda: len(pool.agents("run")) == 4, "all again")
+            await end(pool, run)
 
     asyncio.run(run_test())
 

@@ -37,12 +37,16 @@ class Bench:
         self.ends = False
 
     def host(self, *busy: Busy) -> None:
-        self.ledger.host_came(HostHello("here", 4, busy), self.now)
+        self.ledger.host_came(HostHello("here", 8, busy), self.now)
 
     def run(self, uid: str, wanted: int, *, priority: int = 1, minimum: int = 1, **hello: Any) -> None:
         wishes = Wishes(minimum, wanted, 4, priority, False)
         fields = {"since": self.now, "has": 0, "next_worker": 0, **hello}
         self.ledger.run_came(RunHello(uid, uid, launch=LAUNCH, wishes=wishes, **fields))
+
+    def resize(self, maximum: int) -> None:
+        self.ledger.resized(PoolSettings("team-a", maximum=maximum, idle=60.0))
+        self.settle()
 
     def settle(self) -> None:
         self.deliver(self.ledger.settle(self.now))
@@ -212,6 +216,47 @@ def test_a_pool_with_a_minimum_keeps_its_host() -> None:
     assert not bench.ends
 
 
+def test_a_larger_pool_has_more_workers_at_once() -> None:
+    bench = Bench(maximum=1)
+    bench.host()
+    bench.run("only", 3)
+    bench.settle()
+    assert "which has 1 at most" in bench.granted["only"].reason
+    bench.resize(4)
+    assert bench.granted["only"] == Granted(3, ("worker-0", "worker-1", "worker-2"), "")
+    assert (bench.ledger.status().warm, bench.ledger.status().free) == (4, 1)
+
+
+def test_a_smaller_pool_takes_what_is_more_than_the_minimum_of_those_that_train() -> None:
+    bench = Bench()
+    bench.host()
+    bench.run("first", 2, minimum=2)
+    bench.run("second", 2)
+    bench.settle()
+    bench.resize(1)
+    assert bench.granted["first"] == Granted(2, ("worker-0", "worker-1"), ""), "no run is stopped"
+    assert bench.granted["second"].workers == 1
+    bench.ended("second", "worker-1")
+    bench.settle()
+    assert (bench.ledger.status().warm, bench.ledger.status().free) == (3, 0), "its place is gone"
+    bench.now += SHORT_LIFE
+    bench.ended("first", "worker-0", -9)
+    bench.settle()
+    assert ("first", "worker-2") in bench.forked, "one that is lost is replaced"
+    bench.run("third", 1)
+    bench.settle()
+    assert bench.granted["third"].reason.startswith("waits for 1 worker of pool team-a")
+
+
+def test_a_host_that_comes_back_to_a_smaller_pool_keeps_its_agents() -> None:
+    bench = Bench(maximum=1)
+    bench.host(Busy(0, "old", "worker-0"), Busy(3, "old", "worker-1"))
+    bench.run("old", 2, minimum=2, has=2, next_worker=2)
+    bench.settle()
+    assert bench.granted["old"] == Granted(2, ("worker-0", "worker-1"), "")
+    assert bench.ledger.status().warm == 2
+
+
 def test_what_cannot_be_is_refused() -> None:
     bench = Bench()
     bench.host()
@@ -224,6 +269,7 @@ def test_what_cannot_be_is_refused() -> None:
         with pytest.raises(InvalidDocument):
             bench.ledger.run_wishes("only", wishes)
     other = Bench()
-    for hello in (HostHello("a", 9), HostHello("a", 4, (Busy(7, "x", "worker-0"),))):
+    twice = (Busy(1, "x", "worker-0"), Busy(1, "x", "worker-1"))
+    for hello in (HostHello("a", 1001), HostHello("a", 4, (Busy(7, "x", "worker-0"),)), HostHello("a", 4, twice)):
         with pytest.raises(InvalidDocument):
             other.ledger.host_came(hello, 0.0)

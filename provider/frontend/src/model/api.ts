@@ -66,6 +66,11 @@ export async function change(what: Change, ids: TaskIds, more: object): Promise<
   await post(what, { ...ids, ...more });
 }
 
+/** Have a pool with so many workers at most. */
+export async function resizePool(pool: string, workers: number): Promise<void> {
+  await post("pool", { pool, workers });
+}
+
 /** The command by which a machine joins the run. Secret. */
 export async function newToken(ids: TaskIds): Promise<string> {
   return (await post<{ command: string }>("token", ids)).command;

@@ -220,16 +220,29 @@ export interface RunsPage {
   pools?: PoolRow[];
 }
 
+/** A run that has workers of a pool, or waits for them. */
+export interface PoolRun extends TaskIds {
+  run: string;
+  priority: number;
+  has: number;
+  wanted: number;
+  reason: string;
+}
+
 /** A standing pool of workers. */
 export interface PoolRow {
   name: string;
+  /** Bounds of the number that may be asked for: workers that stay warm, and those that there are at most now. */
+  least: number;
   most: number;
   free: number;
   /** Workers of runs that the viewer may not see. */
   others: number;
   /** Address on the loopback of the pool's machine; empty: none. */
   notebook: string;
-  runs: { run: string; priority: number; has: number; wanted: number; reason: string }[];
+  /** Whether the viewer may resize it. */
+  may_edit: boolean;
+  runs: PoolRun[];
 }
 
 export type CostsBy = "dag" | "team" | "month" | "place";

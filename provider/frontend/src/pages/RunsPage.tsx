@@ -1,11 +1,11 @@
 import { useState } from "preact/hooks";
-import { taskAddress } from "../model/address";
 import { fetchRuns } from "../model/api";
 import { moment, whole, words } from "../model/format";
 import { usePolled } from "../model/poll";
 import { shortOf } from "../model/progress";
 import { Costs } from "../parts/Costs";
 import { Pool } from "../parts/Pool";
+import { RunLink } from "../parts/RunLink";
 import type { RunRow } from "../model/types";
 import { stepOf } from "../model/unknown";
 
@@ -68,7 +68,7 @@ export function RunsPage() {
           A place is not reached that you have no runs in, as far as is known: the list may be incomplete.
         </p>
       )}
-      {page?.pools?.map((pool) => <Pool key={pool.name} pool={pool} />)}
+      {page?.pools?.map((pool) => <Pool key={pool.name} pool={pool} after={polled.refresh} />)}
       {page && !page.total && <p class="empty">There are no such runs.</p>}
       {page && page.total > 0 && (
         <>
@@ -121,7 +121,7 @@ function Rows({ rows, wish, sort }: RowsProps) {
           {rows.map((row) => (
             <tr key={`${row.place} ${row.name}`}>
               <th scope="row">
-                <RunLink row={row} />
+                <RunLink ids={row} name={row.name} />
               </th>
               <td title={row.reason}>
                 <span class={`phase ${row.phase}`}>{words(row.phase)}</span>
@@ -142,18 +142,5 @@ function Rows({ rows, wish, sort }: RowsProps) {
         </tbody>
       </table>
     </div>
-  );
-}
-
-function RunLink({ row }: { row: RunRow }) {
-  const { dag_id, run_id, task_id } = row;
-  if (dag_id === null || run_id === null || task_id === null) return <>{row.name}</>;
-  const ids = new URLSearchParams({ dag_id, run_id, task_id, map_index: String(row.map_index ?? -1) });
-  return (
-    <a href={taskAddress(ids)}>
-      {dag_id} · {task_id}
-      {(row.map_index ?? -1) >= 0 ? ` [${row.map_index}]` : ""}
-      <small>{row.name}</small>
-    </a>
   );
 }

@@ -1,6 +1,8 @@
 import { useRef, useState } from "preact/hooks";
 import { type Change, change, newToken } from "../model/api";
+import { useAsking } from "../model/asking";
 import type { Status, TaskIds } from "../model/types";
+import { SizeForm } from "./SizeForm";
 
 /** Seconds that a drill leaves a worker. */
 const DRILL = 30;
@@ -17,25 +19,14 @@ export interface Changes {
 
 /** What a person asks of the run, and what came of it. */
 export function useChanges(ids: TaskIds, after: () => void): Changes {
-  const [busy, setBusy] = useState(false);
-  const [said, setSaid] = useState("");
-  async function ask(what: Change, more: object, done: string): Promise<void> {
-    setBusy(true);
-    try {
-      await change(what, ids, more);
-      setSaid(done);
-    } catch (problem) {
-      setSaid(String((problem as Error).message));
-    }
-    setBusy(false);
-    after();
-  }
+  const { ask, busy, said } = useAsking(after);
+  const to = (what: Change, more: object, done: string): void => ask(() => change(what, ids, more), done);
   return {
-    scale: (workers) => void ask("scale", { workers }, `${workers} workers are asked for`),
-    pause: () => void ask("pause", {}, "A pause is asked for: workers go once the state is durable"),
-    resume: () => void ask("resume", {}, "The run has been asked to go on"),
-    notice: (worker) => void ask("notice", { worker, seconds: DRILL }, `${worker} has a notice of ${DRILL} s`),
-    end: () => void ask("end", {}, "The run has been asked to end"),
+    scale: (workers) => to("scale", { workers }, `${workers} workers are asked for`),
+    pause: () => to("pause", {}, "A pause is asked for: workers go once the state is durable"),
+    resume: () => to("resume", {}, "The run has been asked to go on"),
+    notice: (worker) => to("notice", { worker, seconds: DRILL }, `${worker} has a notice of ${DRILL} s`),
+    end: () => to("end", {}, "The run has been asked to end"),
     busy,
     said,
   };
@@ -89,34 +80,18 @@ interface Props {
 export function Controls({ ids, joinable, changes, status, limits }: Props) {
   const pause = status.pause && !status.pause.refused ? status.pause : null;
   const target = pause ? pause.workers : status.target_size;
-  // What is typed counts until another size is asked for.
-  const [typed, setTyped] = useState({ workers: String(target), target });
-  const workers = typed.target === target ? typed.workers : String(target);
   const dialog = useRef<HTMLDialogElement>(null);
   return (
     <section class="controls" aria-label="Change the run">
-      <form
-        onSubmit={(event) => {
-          event.preventDefault();
-          changes.scale(Number(workers));
-        }}
-      >
-        <label>
-          Workers
-          <input
-            type="number"
-            required
-            step={1}
-            min={limits?.minimum ?? 1}
-            {...(limits ? { max: limits.maximum } : {})}
-            value={workers}
-            onInput={(event) => setTyped({ workers: event.currentTarget.value, target })}
-          />
-        </label>
-        <button type="submit" disabled={changes.busy || pause !== null}>
-          Scale
-        </button>
-      </form>
+      <SizeForm
+        label="Workers"
+        button="Scale"
+        size={target}
+        least={limits?.minimum ?? 1}
+        most={limits?.maximum}
+        disabled={changes.busy || pause !== null}
+        ask={changes.scale}
+      />
       <button type="button" disabled={changes.busy} onClick={pause ? changes.resume : changes.pause}>
         {pause ? "Resume" : "Pause"}
       </button>

@@ -194,7 +194,8 @@ class RunDocument:
 
     def summary(self, status: Headline) -> RunSummary:
         """Return an entry for a list of runs, with the given headline of the run's status."""
-        return RunSummary(self.ref, self.owner, self.created, status)
+        pool = self.spec.pool.name if self.spec.pool else ""
+        return RunSummary(self.ref, self.owner, self.created, status, pool)
 
     @property
     def token(self) -> str | None:

@@ -19,7 +19,7 @@ from elastic_runtime.agent.devices import pools as devices
 from elastic_runtime.errors import ClusterUnavailable, Conflict, ElasticError, InvalidSettings, RunNotFound
 from elastic_runtime.pool import notebook
 from elastic_runtime.pool.folder import ADDRESS, PoolDir, pool_folder
-from elastic_runtime.pool.settings import PoolSettings
+from elastic_runtime.pool.settings import PoolSettings, PoolSize
 from elastic_runtime.pool.status import PoolStatus
 from elastic_runtime.run.pool import PoolSpec
 from elastic_runtime.run.reading import last_line
@@ -135,8 +135,8 @@ def have_up(root: Path, python: str, name: str, settings: PoolSettings | None = 
                 remedy = f"Run: elastic-training pool up {name} --max N. Or give a task the TrainingPool as its cluster"
                 raise InvalidSettings("cluster", f"pool {name} is not up in {root}", remedy) from None
             found = _bring_up(pool, python, settings)
-        if settings is not None and settings != found:
-            remedy = f'Run: elastic-training pool down {name}. Or write cluster="pool:{name}"'
+        if settings is not None and not found.agrees(settings):
+            remedy = f'Run: elastic-training pool resize {name}, or pool down {name}. Or write cluster="pool:{name}"'
             raise InvalidSettings("pool", f"pool {name} is up with other settings: {words(found)}", remedy)
         if not pool.has_keeper():
             try:
@@ -158,6 +158,50 @@ def _bring_up(pool: PoolDir, python: str, settings: PoolSettings) -> PoolSetting
     except OSError as error:
         raise ClusterUnavailable(f"cannot lay the pool {settings.name} down in {pool.path}: {error}") from error
     return settings
+
+
+def resize(
+    root: Path, name: str, minimum: int | None = None, maximum: int | None = None, idle: float | None = None
+) -> PoolSettings:
+    """Change a pool that is up, while it is used. Its keeper sees it within a second. Blocks.
+
+    A smaller pool stops no training: each keeps its ``workers.min``, and gives other workers back at its next commit.
+
+    Args:
+        root: folder of all runs and pools.
+        name: of the pool.
+        minimum: workers that stay warm; None: as it is.
+        maximum: most workers; None: as it is.
+        idle: seconds after which workers above the minimum end; None: as it is.
+
+    Returns:
+        Its new settings.
+
+    Raises:
+        ClusterUnavailable: the folder cannot be written to.
+        InvalidSettings: there is no such size, or this machine cannot have it.
+        RunNotFound: it is not up.
+    """
+    _opened(root, name).settings()  # Or a lock file would be left of what never was.
+    with deciding(root, f"{_BEGIN}{name}"):
+        pool = _opened(root, name)
+        found = pool.settings()
+        size = PoolSize(
+            found.minimum if minimum is None else minimum,
+            found.maximum if maximum is None else maximum,
+            found.idle if idle is None else idle,
+        )
+        changed, here = found.resized(size), devices(os.environ)
+        if size.maximum > found.maximum and not found.gpus and here:
+            problem = f"pool {name} has no number of GPUs, so each of its {found.maximum} workers has its share of them"
+            remedy = f"Run: elastic-training pool down {name}, and bring it up again with --max {size.maximum}"
+            raise InvalidSettings("pool.max", problem, remedy)
+        check_machine(changed, here)
+        try:
+            pool.write_settings(changed)
+        except OSError as error:
+            raise ClusterUnavailable(f"cannot resize the pool {name} in {pool.path}: {error}") from error
+        return changed
 
 
 def check_machine(settings: PoolSettings, here: Mapping[str, Sequence[str]]) -> None:

@@ -68,6 +68,8 @@ class RunSummary:
     """The try of the task that the run works for; opaque."""
     created: datetime
     headline: Headline
+    pool: str = ""
+    """Name of the pool that its workers are of; empty: of none."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from airflow.api_fastapi.app import get_auth_manager
-from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessEntity, DagDetails
+from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessEntity, DagDetails, PoolDetails
 from fastapi import HTTPException, Request
 
 from elastic_training.airflow.sdk import conf
@@ -68,6 +68,11 @@ class Person:
     def may_see_results(self, dag_id: str) -> bool:
         """Whether Airflow would show the DAG's XComs."""
         return _allowed(self.user, "GET", dag_id, DagAccessEntity.XCOM)
+
+    def may_resize_pool(self, name: str) -> bool:
+        """Whether Airflow would let a pool of its own be changed that is called so."""
+        details = PoolDetails(name=name)
+        return bool(get_auth_manager().is_authorized_pool(method="PUT", details=details, user=self.user))
 
     def may_see_connections(self) -> bool:
         """Whether Airflow would show its connections, so also why one leads nowhere."""

@@ -28,6 +28,7 @@ from elastic_runtime.errors import (
     StoreUnavailable,
 )
 from elastic_runtime.printable import printable
+from elastic_runtime.run.pool import check_pool_name
 from elastic_training.concurrency.daemons import in_daemon
 from elastic_training.console import changes, page, runs, timeline
 from elastic_training.console.access import Person, may_change, may_look, of_this_site, require, rights
@@ -85,6 +86,15 @@ class Ids(BaseModel):
 class Size(Ids):
     """A request for so many workers."""
 
+    workers: Annotated[int, Field(ge=1, le=1_000_000)]
+
+
+class PoolResize(BaseModel):
+    """A request for a pool with so many workers at most."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    pool: Annotated[str, Field(min_length=1, max_length=100)]
     workers: Annotated[int, Field(ge=1, le=1_000_000)]
 
 
@@ -238,6 +248,18 @@ def _change_routes(app: FastAPI, limiter: Limiter) -> None:
     async def end(body: Ids, user: User) -> Response:
         change = partial(changes.end, person=printable(str(user.get_name()), 100))
         return await limiter.call(done, user, body, "the end", change)
+
+    @app.post("/api/v1/pool")
+    async def pool(body: PoolResize, user: User) -> Response:
+        return await limiter.call(_resize_pool, body, user)
+
+
+def _resize_pool(body: PoolResize, user: Any) -> Response:
+    name = check_pool_name(body.pool)
+    require(Person(user).may_resize_pool(name))
+    changes.resize_pool(name, body.workers)
+    log.info("%s has resized pool %s to %d workers", printable(str(user.get_name()), 100), name, body.workers)
+    return JSONResponse({})
 
 
 def _static_routes(app: FastAPI) -> None:

@@ -1,16 +1,21 @@
-"""Requests of a user on a run's page, in threads of the API server. Callers have checked permissions."""
+"""Requests of a user on the page, in threads of the API server. Callers have checked permissions."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
 from datetime import timedelta
+from functools import partial
 from typing import Any, TypeVar
 
 from elastic_runtime.errors import ClusterUnavailable, Conflict, RunNotFound
+from elastic_training.clusters.location import LOCAL
+from elastic_training.clusters.pool import resize
+from elastic_training.clusters.registry import local_settings
 from elastic_training.concurrency.bridge import run
 from elastic_training.console.asking import LOOK, Deadline
 from elastic_training.console.page import NO_TRAINING, Found, find, settings_of
+from elastic_training.console.places import known_places
 from elastic_training.identity.naming import TaskIdentity
 
 T = TypeVar("T")
@@ -60,6 +65,19 @@ def token(task: TaskIdentity) -> str:
         ElasticError: there is no run, it is over, or its place or launcher does not answer.
     """
     return _change(task, lambda found: found.cluster.join_command(found.ref))
+
+
+def resize_pool(name: str, workers: int) -> None:
+    """Have a pool of this machine with so many workers at most.
+
+    Raises:
+        InvalidSettings: it cannot have so many.
+        ElasticError: it is not up, or its folder does not answer.
+    """
+    if LOCAL not in known_places():
+        raise RunNotFound(f"[elastic_training] places does not have {LOCAL}, so no pool of this machine is known")
+    root, _ = local_settings()
+    Deadline().ask(f"the pool {name}", partial(resize, root, name, maximum=workers))
 
 
 def _change(task: TaskIdentity, ask: Callable[[Found], Coroutine[Any, Any, T]]) -> T:

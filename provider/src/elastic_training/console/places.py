@@ -21,6 +21,7 @@ from elastic_training.concurrency.bridge import run
 from elastic_training.console import asking
 from elastic_training.console.pools import pools_here
 from elastic_training.identity.ownership import Owner, read_owner
+from elastic_training.settings.training_pool import POOL
 
 MOST_PLACES = 50
 """That are asked."""
@@ -33,19 +34,23 @@ class FoundRun:
     """A run in its place."""
 
     place: str
-    """Place, as it was requested."""
+    """Place, as a task names it: a pool for runs of one, though they are listed with this machine."""
     ref: RunRef
     owner: Owner | None
     """The try that it works for; None: nobody's that Airflow knows."""
     headline: Headline
 
 
+def ids_of(owner: Owner | None) -> dict[str, Any]:
+    """Return the ids of a run's task as JSON; None each for a run without a task."""
+    return {name: getattr(owner, name) if owner else None for name in ("dag_id", "run_id", "task_id", "map_index")}
+
+
 def plain_run(each: FoundRun) -> dict[str, Any]:
-    """Return a run as JSON, for the page and the command. Ids are None for a run without a task."""
-    head, owner = to_plain(each.headline), each.owner
+    """Return a run as JSON, for the page and the command."""
+    head = to_plain(each.headline)
     names = ("phase", "reason", "world_size", "target_size", "step", "progress", "started", "finished", "updated")
-    ids = {name: getattr(owner, name) if owner else None for name in ("dag_id", "run_id", "task_id", "map_index")}
-    return {"name": each.ref.name, "place": each.place, **{name: head[name] for name in names}, **ids}
+    return {"name": each.ref.name, "place": each.place, **{name: head[name] for name in names}, **ids_of(each.owner)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +88,9 @@ async def list_runs(places: Sequence[str], max_wait: float) -> Listing:
     """
     asked = asyncio.gather(*(_runs_of(place, max_wait) for place in places))
     found, pools = await asyncio.gather(asked, pools_here(places, max_wait))
+    runs = [one for each in found if not isinstance(each, Unreachable) for one in each]
     return Listing(
-        tuple(one for each in found if not isinstance(each, Unreachable) for one in each),
+        tuple({(each.place, each.ref): each for each in runs}.values()),  # Those of a pool that is among the places.
         tuple(each for each in found if isinstance(each, Unreachable)),
         pools,
     )
@@ -98,7 +104,12 @@ async def _runs_of(place: str, max_wait: float) -> Iterable[FoundRun] | Unreacha
         return Unreachable(place, str(error))
     except Exception as error:  # noqa: BLE001  # of the database of Airflow, or where else connections are: one place's
         return Unreachable(place, f"cannot read its connection from Airflow ({type(error).__name__})")
-    return [FoundRun(place, each.ref, read_owner(each.owner), each.headline) for each in summaries]
+    return [_found(place, each) for each in summaries]
+
+
+def _found(place: str, each: RunSummary) -> FoundRun:
+    named = f"{POOL}{each.pool}" if each.pool else place
+    return FoundRun(named, each.ref, read_owner(each.owner), each.headline)
 
 
 async def _asked(place: str, max_wait: float) -> Sequence[RunSummary]:

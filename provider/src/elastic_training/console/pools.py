@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from elastic_runtime.errors import ElasticError
@@ -35,12 +35,16 @@ def _read() -> tuple[PoolStatus, ...]:
     return tuple(status for status, _ in list_pools(local_settings()[0]))
 
 
-def plain_pools(pools: Iterable[PoolStatus], seen: Collection[str]) -> list[dict[str, Any]]:
+def plain_pools(
+    pools: Iterable[PoolStatus], seen: Mapping[str, Mapping[str, Any]], may_resize: Callable[[str], bool]
+) -> list[dict[str, Any]]:
     """As JSON.
 
     Args:
         pools: of this machine.
-        seen: names of runs that the person may see. Others are counted, and no reason that may name them is told.
+        seen: ids of the tasks of runs that the person may see, by the names of the runs. Others are counted, and no
+            reason that may name them is told.
+        may_resize: whether the person may change the pool of that name.
     """
     found = []
     for pool in pools:
@@ -48,6 +52,7 @@ def plain_pools(pools: Iterable[PoolStatus], seen: Collection[str]) -> list[dict
         whole = len(known) == len(pool.runs)
         rows = [
             {
+                **seen[each.run],
                 "run": each.run,
                 "priority": each.priority,
                 "has": each.has,
@@ -56,8 +61,16 @@ def plain_pools(pools: Iterable[PoolStatus], seen: Collection[str]) -> list[dict
             }
             for each in known
         ]
-        others = sum(each.has for each in pool.runs if each.run not in seen)
-        most = pool.settings.maximum
-        row = {"name": pool.settings.name, "most": most, "free": pool.free, "others": others, "runs": rows}
-        found.append({**row, "notebook": notebook_address(pool.settings)})
+        settings = pool.settings
+        row = {
+            "name": settings.name,
+            "least": max(1, settings.minimum),
+            "most": settings.maximum,
+            "free": pool.free,
+            "others": sum(each.has for each in pool.runs if each.run not in seen),
+            "runs": rows,
+            "notebook": notebook_address(settings),
+            "may_edit": may_resize(settings.name),
+        }
+        found.append(row)
     return found

@@ -22,11 +22,13 @@ from elastic_runtime.printable import printable
 from elastic_runtime.run.status import MAX_USAGE, Usage
 from elastic_runtime.run.status_failure import without_quotes
 from elastic_training.airflow.rendered import rendered_of_tasks
+from elastic_training.clusters.location import LOCAL
+from elastic_training.clusters.registry import is_pool
 from elastic_training.concurrency.newest import Newest
 from elastic_training.console.asking import Deadline
 from elastic_training.console.costs import CostsWanted, known_owners, no_owners, spent
 from elastic_training.console.late import Ended
-from elastic_training.console.places import FoundRun, RecentRuns, plain_run
+from elastic_training.console.places import FoundRun, RecentRuns, ids_of, plain_run
 from elastic_training.console.pools import plain_pools
 from elastic_training.cost.bill import Bill, bill
 from elastic_training.cost.price_book import named_book, read_book
@@ -83,6 +85,9 @@ class Viewer(Protocol):
     def may_see_connections(self) -> bool:
         """Whether it may see Airflow's connections."""
 
+    def may_resize_pool(self, name: str) -> bool:
+        """Whether it may change the pool of that name."""
+
 
 class RunList:
     """For threads of an API server; with what it remembers from one question to the next."""
@@ -120,7 +125,11 @@ class RunList:
             "runs": [row.plain() for row in rows[wanted.offset : wanted.offset + wanted.limit]],
             "unreachable": [{"place": each.place, "message": masked(each.message)} for each in told],
             "incomplete": len(told) < len(found.unreachable),
-            "pools": plain_pools(found.pools, {run.ref.name for run, owner in mine if owner.dag_id in dag_ids}),
+            "pools": plain_pools(
+                found.pools,
+                {run.ref.name: ids_of(owner) for run, owner in mine if owner.dag_id in dag_ids},
+                viewer.may_resize_pool,
+            ),
         }
         return page, [row.ended() for row in rows if row.run.headline.phase.final]
 
@@ -159,12 +168,17 @@ class RunList:
     def _note_dags(self, mine: Iterable[tuple[FoundRun, Owner]]) -> None:
         of_place: dict[str, set[str]] = {}
         for each, owner in mine:
-            of_place.setdefault(each.place, set()).add(owner.dag_id)
+            of_place.setdefault(_asked(each.place), set()).add(owner.dag_id)
         self._dags |= of_place
 
     def _may_know(self, place: str, viewer: Viewer) -> bool:
         """Why a place is not reached: its words may quote addresses, so they are for those who have runs there."""
-        return viewer.may_see_connections() or bool(viewer.seen(self._dags.get(place, set())))
+        return viewer.may_see_connections() or bool(viewer.seen(self._dags.get(_asked(place), set())))
+
+
+def _asked(place: str) -> str:
+    """Whose list has the runs of a place: that of this machine has those of its pools."""
+    return LOCAL if is_pool(place) else place
 
 
 @dataclass(frozen=True, slots=True)

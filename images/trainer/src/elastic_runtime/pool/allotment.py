@@ -59,15 +59,16 @@ def allot(wishes: Iterable[Wish], workers: int) -> dict[str, int]:
         workers: most that the pool has.
 
     Returns:
-        Workers by run. 0 or at least the minimum, unless the pool has become smaller than what was promised.
+        Workers by run, 0 or at least the minimum. More than the pool has, if it was made smaller than the minimums of
+        those that train.
     """
     queue = sorted((wish for wish in wishes if wish.wanted > 0), key=lambda wish: wish.place)
     given = dict.fromkeys((wish.run for wish in queue), 0)
     left = workers
     for wish in queue:
         if wish.has:
-            given[wish.run] = min(wish.minimum, left)
-            left -= given[wish.run]
+            given[wish.run] = wish.minimum
+            left -= wish.minimum
     for wish in queue:
         if wish.has or wish.minimum > workers:
             continue

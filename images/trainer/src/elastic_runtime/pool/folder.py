@@ -78,6 +78,10 @@ class PoolDir:
         self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
         certificates.remove(self.tls)  # Of one that was laid down by half.
         certificates.create(self.tls, [ADDRESS], _VALIDITY)
+        self.write_settings(settings)
+
+    def write_settings(self, settings: PoolSettings) -> None:
+        """The keeper of a pool that is up looks for another size. Raises OSError."""
         write_atomically(self.path / "pool.json", to_json(settings))
 
     def withdraw(self) -> None:

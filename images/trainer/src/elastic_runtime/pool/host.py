@@ -39,7 +39,7 @@ from elastic_runtime.pool.messages import (
     ToKeeper,
 )
 from elastic_runtime.pool.processes import start_log
-from elastic_runtime.pool.settings import PoolSettings
+from elastic_runtime.pool.settings import MOST_WORKERS, PoolSettings
 from elastic_runtime.printable import printable
 from elastic_runtime.retry import Retry, RetryPolicy
 from elastic_runtime.run.locking import take
@@ -61,8 +61,13 @@ class Host:
     """Args: folder: of the pool. settings: as they stand there."""
 
     def __init__(self, folder: PoolDir, settings: PoolSettings) -> None:
-        self._folder, self._settings = folder, settings
-        self._shares = WorkerShares(pools(os.environ), settings.maximum, max(1, settings.gpus))
+        self._folder = folder
+        here, gpus = pools(os.environ), settings.gpus
+        # Of given GPUs, a worker has no more if the pool is small: it may become larger.
+        self._capacity = (
+            max(settings.maximum, max(map(len, here.values()), default=0) // gpus) if gpus else MOST_WORKERS
+        )
+        self._shares = WorkerShares(here, self._capacity if gpus else settings.maximum, max(1, gpus))
         self._agents: dict[str, Busy] = {}
         """By the name that the warm process has for them."""
         self._queued: list[ForkAgent] = []
@@ -128,7 +133,7 @@ class Host:
         except ClusterUnavailable:
             return False
         self._writer = writer
-        self._say(HostHello(NAME, self._settings.maximum, tuple(self._agents.values())))
+        self._say(HostHello(NAME, self._capacity, tuple(self._agents.values())))
         obeying, ending = asyncio.create_task(self._obey(reader)), asyncio.create_task(self._ends.wait())
         try:
             await asyncio.wait((obeying, ending), return_when=asyncio.FIRST_COMPLETED)

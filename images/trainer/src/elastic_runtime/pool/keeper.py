@@ -10,7 +10,7 @@ import signal
 import subprocess
 from typing import Any
 
-from elastic_runtime.errors import InvalidDocument
+from elastic_runtime.errors import InvalidDocument, InvalidSettings, RunNotFound
 from elastic_runtime.net.certificates import launcher_context
 from elastic_runtime.net.framing import MAX_LINE
 from elastic_runtime.net.sockets import end_when_silent
@@ -114,6 +114,7 @@ class Keeper:
         raise AssertionError("port 0 is the last")
 
     def _settle(self) -> None:
+        self._resize()
         for name, message in self._ledger.settle(self._now()):
             self._send(name, message)
         self._have_host()
@@ -127,6 +128,20 @@ class Keeper:
                 self._limited_log.warning("the pool's status cannot be written: %s", printable(error))
             else:
                 self._written = status
+
+    def _resize(self) -> None:
+        """Have the size that the folder says: it changes while the pool is up."""
+        try:
+            found = self._folder.settings()
+        except RunNotFound:  # The pool is withdrawn.
+            return
+        except (InvalidDocument, InvalidSettings, OSError) as error:
+            self._limited_log.warning("the pool's settings cannot be read: %s", printable(error))
+            return
+        if found.size != self._settings.size:
+            self._settings = self._settings.resized(found.size)
+            self._ledger.resized(self._settings)
+            log.info("pool %s has %d workers now", self._settings.name, self._settings.maximum)
 
     def _have_host(self) -> None:
         if self._host:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass, field
+from itertools import islice
 
 from elastic_runtime.errors import InvalidDocument
 from elastic_runtime.pool.allotment import Wish, allot, explain
@@ -23,7 +24,7 @@ from elastic_runtime.pool.messages import (
     Wishes,
     check_environment,
 )
-from elastic_runtime.pool.settings import PoolSettings
+from elastic_runtime.pool.settings import MOST_WORKERS, PoolSettings
 from elastic_runtime.pool.status import PoolRun, PoolStatus
 from elastic_runtime.retry import Retry, RetryPolicy
 
@@ -84,6 +85,8 @@ class Ledger:
     def __init__(self, settings: PoolSettings) -> None:
         self._settings = settings
         self._runs: dict[str, _Run] = {}
+        self._hosts: dict[str, int] = {}
+        """Those that are connected, with the most workers of each."""
         self._workers: list[_Worker] = []
         self._unknown: dict[str, float] = {}
         """Runs that have agents and no launcher that this keeper has met, and since when."""
@@ -94,7 +97,7 @@ class Ledger:
     @property
     def hosts(self) -> tuple[str, ...]:
         """Names of those that are connected."""
-        return tuple(dict.fromkeys(each.host for each in self._workers))
+        return tuple(self._hosts)
 
     @property
     def wants_host(self) -> bool:
@@ -106,6 +109,10 @@ class Ledger:
         return any(run.wishes.wanted for run in self._runs.values()) or any(each.uid for each in self._workers)
 
     # What happens.
+
+    def resized(self, settings: PoolSettings) -> None:
+        """The pool has another size."""
+        self._settings = settings
 
     def run_came(self, hello: RunHello) -> None:
         """A launcher has connected. Raises InvalidDocument if it cannot be."""
@@ -134,21 +141,23 @@ class Ledger:
 
     def host_came(self, hello: HostHello, now: float) -> None:
         """A host has connected. Raises InvalidDocument if it cannot be."""
-        if any(each.host == hello.host for each in self._workers):
+        if hello.host in self._hosts:
             raise InvalidDocument(f"a second host {hello.host}")
-        if not 1 <= hello.capacity <= self._settings.maximum:
+        if not 1 <= hello.capacity <= MOST_WORKERS:
             raise InvalidDocument(f"host {hello.host} has {hello.capacity} workers")
-        mine = [_Worker(hello.host, place, born=now) for place in range(hello.capacity)]
+        if wrong := [each.place for each in hello.busy if not 0 <= each.place < hello.capacity]:
+            raise InvalidDocument(f"host {hello.host} has no place {wrong[0]}")
+        if len({each.place for each in hello.busy}) < len(hello.busy):
+            raise InvalidDocument(f"host {hello.host} has two workers in one place")
+        self._hosts[hello.host] = hello.capacity
         for busy in hello.busy:
-            if not 0 <= busy.place < hello.capacity:
-                raise InvalidDocument(f"host {hello.host} has no place {busy.place}")
-            mine[busy.place].uid, mine[busy.place].name = busy.uid, busy.worker
+            self._workers.append(_Worker(hello.host, busy.place, busy.uid, busy.worker, now))
             if busy.uid not in self._runs:
                 self._unknown.setdefault(busy.uid, now)
-        self._workers += mine
 
     def host_gone(self, host: str) -> None:
         """A host's connection has ended. If it lives, it dials again, and tells what agents it has."""
+        del self._hosts[host]
         self._workers = [each for each in self._workers if each.host != host]
 
     def agent_ended(self, host: str, message: AgentEnded, now: float) -> None:
@@ -170,8 +179,9 @@ class Ledger:
         """Divide the workers anew. Returns what is to be told to whom, in that order."""
         orders = self._end_lost(now)
         wishes = [run.wish(uid, len(self._of(uid))) for uid, run in self._runs.items()]
-        most = self._settings.maximum - sum(each.uid in self._unknown for each in self._workers)
-        given = allot(wishes, most)
+        others = sum(each.uid in self._unknown for each in self._workers)
+        given = allot(wishes, self._settings.maximum - others)
+        self._fit(max(self._settings.maximum, sum(given.values()) + others))
         for wish in wishes:
             uid, run = wish.run, self._runs[wish.run]
             run.has = given.get(uid, 0)
@@ -185,6 +195,16 @@ class Ledger:
         elif not self._settings.minimum and now - self._needed >= self._settings.idle:
             orders += [(host, EndHost()) for host in self.hosts]
         return orders
+
+    def _fit(self, most: int) -> None:
+        """Have so many workers, as far as hosts have places for them. Those that train stay."""
+        free = [each for each in reversed(self._workers) if not each.uid]
+        for each in free[: max(0, len(self._workers) - most)]:
+            self._workers.remove(each)
+        for host, capacity in self._hosts.items():
+            taken = {each.place for each in self._workers if each.host == host}
+            places = islice((each for each in range(capacity) if each not in taken), max(0, most - len(self._workers)))
+            self._workers += [_Worker(host, place) for place in places]
 
     def _assign(self, uid: str, run: _Run, now: float) -> Orders:
         forks: Orders = []

@@ -16,7 +16,7 @@ from elastic_runtime.errors import InvalidDocument
 from elastic_runtime.marks import SPARSE, VERSION
 from elastic_runtime.protocol.messages import Vocabulary
 
-POOL_VERSION = 1
+POOL_VERSION = 2
 """Another one with each change of a message."""
 
 
@@ -104,7 +104,7 @@ class HostHello:
 
     host: str
     capacity: int
-    """Workers that it stands for, by their places, from 0."""
+    """Most workers that it can stand for, by their places, from 0."""
     busy: tuple[Busy, ...] = ()
     version: int = field(default=POOL_VERSION, metadata=VERSION)
 

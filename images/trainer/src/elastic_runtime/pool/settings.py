@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from elastic_runtime.errors import InvalidSettings
 from elastic_runtime.marks import SPARSE, VERSION
@@ -30,6 +30,15 @@ class PoolNotebook:
 
 
 @dataclass(frozen=True, slots=True)
+class PoolSize:
+    """What can change of a pool that is up."""
+
+    minimum: int
+    maximum: int
+    idle: float
+
+
+@dataclass(frozen=True, slots=True)
 class PoolSettings:
     """A pool of workers that stay when runs end."""
 
@@ -43,6 +52,8 @@ class PoolSettings:
     """Seconds after which workers above the minimum end that no run has had."""
     notebook: PoolNotebook | None = field(default=None, metadata=SPARSE)
     """None: there is none."""
+    before: PoolSize | None = field(default=None, metadata=SPARSE)
+    """What the pool was brought up with; None: it has not been resized since."""
     version: int = field(default=1, metadata=VERSION)
 
     def __post_init__(self) -> None:
@@ -58,3 +69,18 @@ class PoolSettings:
         if not 0 <= self.idle <= LONGEST_IDLE:
             remedy = "Write 0 s to 30 days"
             raise InvalidSettings("pool.idle", f"{self.idle:g} s is not within the bounds", remedy)
+
+    @property
+    def size(self) -> PoolSize:
+        """What can change."""
+        return PoolSize(self.minimum, self.maximum, self.idle)
+
+    def resized(self, size: PoolSize) -> PoolSettings:
+        """Return the settings with another size. Raise InvalidSettings."""
+        first = self.before or self.size
+        before = None if size == first else first
+        return replace(self, minimum=size.minimum, maximum=size.maximum, idle=size.idle, before=before)
+
+    def agrees(self, wanted: PoolSettings) -> bool:
+        """Whether a pool with these settings is the wanted one: now, or as it was brought up."""
+        return wanted in (replace(self, before=None), self.resized(self.before or self.size))

@@ -15,10 +15,10 @@ _LONGEST = 30 * 86400.0
 
 def add_pool(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add the command to a parser."""
-    about = "list the standing pools of this machine, with who has what and why; or bring one up, or take it down"
+    about = "list the standing pools of this machine, with who has what and why; bring one up, resize or end it"
     pool = commands.add_parser("pool", help=about, description=f"{about[0].upper()}{about[1:]}.")
     pool.add_argument("--json", action="store_true", help="for programs")
-    ways = pool.add_subparsers(dest="way", metavar="up|down")
+    ways = pool.add_subparsers(dest="way", metavar="up|resize|down")
     up = ways.add_parser("up", help="bring a pool up, or start its keeper again")
     up.add_argument("pool", metavar="NAME")
     up.add_argument("--min", type=_count, default=0, help="workers that stay warm (default: 0)")
@@ -29,6 +29,11 @@ def add_pool(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
         "--jupyter", nargs="?", type=_port, const=True, default=False, metavar="PORT", help="a notebook (port: 8888)"
     )
     up.add_argument("--jupyter-python", metavar="PATH", help="interpreter with JupyterLab (default: of the workers)")
+    resize = ways.add_parser("resize", help="change a pool that is up, also while trainings use it")
+    resize.add_argument("pool", metavar="NAME")
+    resize.add_argument("--min", type=_count, help="workers that stay warm (default: as it is)")
+    resize.add_argument("--max", type=_count, help="most workers (default: as it is)")
+    resize.add_argument("--idle", type=_seconds, help="seconds until idle workers end (default: as it is)")
     down = ways.add_parser("down", help="end a pool that no run uses")
     down.add_argument("pool", metavar="NAME")
 
@@ -51,6 +56,10 @@ def carry_out(arguments: argparse.Namespace) -> int:
             print_line(f'pool {wanted.name} is up: {pools.words(settings)}. Tasks write cluster="{wanted.cluster}"')
             if settings.notebook:
                 print_line(f"the token of its notebook is in {pools.notebook_token(root, wanted.name)}")
+        case "resize":
+            name = TrainingPool(arguments.pool).name
+            settings = pools.resize(root, name, arguments.min, arguments.max, arguments.idle)
+            print_line(f"pool {name} is resized: {pools.words(settings)}")
         case "down":
             pools.take_down(root, TrainingPool(arguments.pool).name)
             print_line(f"pool {arguments.pool} is down")
