@@ -51,5 +51,7 @@ def test_every_row_is_held_against_the_results() -> None:
 
 
 def test_what_is_slower_is_said_with_its_figure() -> None:
-    (shown,) = re.findall(r"torch reaches (\S+) of `torchrun`'s throughput", README)
-    assert cells(section("torch"), "10 M parameters: throughput")[3].split()[0] == shown
+    said = r"torch reaches (\S+) of `torchrun`'s throughput at 10 million parameters, (\S+) at 0.1"
+    (shown,) = re.findall(said, README)
+    measured = [cells(section("torch"), f"{size} M parameters: throughput")[3].split()[0] for size in ("10", "0.1")]
+    assert measured == list(shown)
