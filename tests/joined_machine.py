@@ -14,7 +14,7 @@ from pathlib import Path
 from elastic_runtime.agent.join import TOKEN_VARIABLE
 from elastic_runtime.clock import utc_now
 from elastic_runtime.net.certificates import certified_address
-from elastic_runtime.run.join import JoinToken
+from elastic_runtime.run.join import JoinToken, pin_of
 from elastic_runtime.run.status import EventKind, WorkerState
 from tests.local.harness import ScriptedRun
 from tests.paced import Undisturbed
@@ -27,11 +27,12 @@ class JoinedMachine:
 
     def __init__(self, run: ScriptedRun) -> None:
         assert run.spec.join
-        self.token = JoinToken.create(run.folder.launcher_pin())
+        certificate = run.folder.launcher_certificate()
+        self.token = JoinToken.create(pin_of(certificate))
         run.folder.offer_token(self.token.digest, utc_now(), timedelta(minutes=5))
         self.folder = run.base / "machine"
         self.folder.mkdir()
-        at = f"{certified_address(run.folder.launcher_certificate())}:{run.spec.join.port}"
+        at = f"{certified_address(certificate)}:{run.spec.join.port}"
         command = [sys.executable, "-m", "elastic_runtime.agent.join", run.spec.name, "--at", at]
         kept = {name: os.environ[name] for name in ("PATH", "PYTHONPATH") if name in os.environ}
         with self.log.open("wb") as log:

@@ -115,6 +115,9 @@ def test_a_launcher_that_is_taken_hands_over(start: Start, tmp_path: Path) -> No
     until(lambda: not run.jobs(), "no job is left", 60.0)
 
 
-def test_a_machine_joins_by_hand_and_leaves_with_no_step_lost(start: Start, undisturbed: Undisturbed) -> None:
-    run = start(SLOW, (1, 1, 2), engine="torch", join=JoinSpec(port=free_port()))
+@pytest.mark.parametrize("engine", ["horovod", "torch"])
+def test_a_machine_joins_by_hand_and_leaves_with_no_step_lost(
+    start: Start, undisturbed: Undisturbed, engine: str
+) -> None:
+    run = start(SLOW, (1, 1, 2), engine=engine, join=JoinSpec(port=free_port()))
     trains_and_leaves(run, undisturbed)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import ssl
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -52,7 +54,6 @@ def operator(**arguments: Any) -> ElasticHorovodOperator:
         (lambda: Join("10.0.0.5", port="many"), "workers.join.port"),
         (lambda: Workers(join=True), "workers.join"),
         (lambda: operator(workers={"join": {"adress": "10.0.0.5"}}), "workers.join.adress"),
-        (lambda: operator(workers={"join": {"address": "10.0.0.5"}}, cluster="training"), "workers.join"),
         (lambda: operator(workers=Workers(join=Join("10.0.0.5")), cluster="slurm:/s"), "workers.join.address"),
         (lambda: operator(workers=Workers(join=Join("10.0.0.5")), cluster="ray:head:8265/s"), "workers.join.address"),
         (lambda: operator(workers=Workers(join=Join("10.0.0.5")), cluster="spark://h:7077/s"), "workers.join.address"),
@@ -78,6 +79,17 @@ def test_reaches_the_launcher_and_no_other_one() -> None:
 def test_in_a_batch_system_the_address_is_the_launchers(cluster: str) -> None:
     task = operator(workers=Workers(join=Join(port=7500)), cluster=cluster)
     assert task.spec("run").join == JoinSpec(port=7500)
+
+
+@pytest.mark.parametrize(("join", "problem"), [(Join(), None), (Join("10.0.0.5"), "the address by which the cluster")])
+def test_a_connection_that_leads_to_a_batch_system(
+    monkeypatch: pytest.MonkeyPatch, join: Join, problem: str | None
+) -> None:
+    extra = {"place": "slurm", "folder": "/shared/runs"}
+    monkeypatch.setenv("AIRFLOW_CONN_HPC", json.dumps({"conn_type": "elastic_training", "extra": extra}))
+    task = operator(workers=Workers(join=join), cluster="hpc")
+    with pytest.raises(InvalidSettings, match=problem) if problem else nullcontext():
+        task.creating_cluster()
 
 
 def test_an_address_that_is_known_late_is_checked_then() -> None:

@@ -14,7 +14,7 @@ from elastic_runtime.agent.join import JoinArguments, exchange
 from elastic_runtime.agent.notices.clouds import NO_METADATA
 from elastic_runtime.launcher.joining import Joining
 from elastic_runtime.net import certificates
-from elastic_runtime.run.join import JoinSpec, JoinToken
+from elastic_runtime.run.join import JoinSpec, JoinToken, pin_of
 from elastic_runtime.run.rundir import RunDir
 from elastic_runtime.run.spec import RunSpec, Timing, WorkersSpec
 
@@ -46,7 +46,7 @@ class JoinableRun:
         self.joining = Joining(RUN, authority, self.tls, self.folder, __version__, lambda: self.now)
 
     def token(self, lifetime: timedelta = timedelta(hours=1)) -> JoinToken:
-        made = JoinToken.create(self.folder.launcher_pin())
+        made = JoinToken.create(pin_of(self.folder.launcher_certificate()))
         self.folder.offer_token(made.digest, self.now, lifetime)
         return made
 

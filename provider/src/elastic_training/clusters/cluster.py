@@ -230,11 +230,7 @@ class Cluster:
             Conflict: its launcher does not listen, or there are too many tokens.
             RunNotFound: no such run.
         """
-        found = await self._read(ref)
-        if found.spec.join is None:
-            problem = f"machines may not join the run {ref.name}"
-            raise InvalidSettings("workers.join", problem, 'Write workers=Workers(join=Join("10.0.0.5")) in its task')
-        return await self._place.join_command(found, found.spec.join, lifetime)
+        return await self._place.join_command(await self._read(ref), lifetime)
 
     async def dump_stacks(self, ref: RunRef) -> None:
         """Have each rank write into the run's log where it stands, soon; for a stalled run. Raises RunNotFound."""

@@ -42,7 +42,7 @@ from elastic_runtime.errors import (
 from elastic_runtime.net.certificates import certified_address
 from elastic_runtime.printable import printable
 from elastic_runtime.run.headline import headline
-from elastic_runtime.run.join import JoinSpec, JoinToken, is_joined, join_command
+from elastic_runtime.run.join import JoinToken, is_joined, join_command, pin_of
 from elastic_runtime.run.reading import last_line, open_file, read_bytes
 from elastic_runtime.run.rundir import ReclaimNotice, RunDir
 from elastic_runtime.run.spec import RunSpec
@@ -450,11 +450,14 @@ class FolderPlace(PolledPlace):
 
     @override
     @in_thread
-    def join_command(self, found: RunDocument, join: JoinSpec, lifetime: timedelta) -> str:
-        run, name = self._opened(found.ref.name), found.ref.name
+    def join_command(self, found: RunDocument, lifetime: timedelta) -> str:
+        run, name, join = self._opened(found.ref.name), found.ref.name, found.spec.join
+        if join is None:
+            remedy = 'Write workers=Workers(join=Join()) in its task; on this machine with an address, Join("10.0.0.5")'
+            raise InvalidSettings("workers.join", f"machines may not join the run {name}", remedy)
         try:
-            token = JoinToken.create(run.launcher_pin())
-            address = certified_address(run.launcher_certificate())
+            certificate = run.launcher_certificate()
+            token, address = JoinToken.create(pin_of(certificate)), certified_address(certificate)
             run.offer_token(token.digest, utc_now(), lifetime)
         except (RunNotFound, OSError):
             raise Conflict(f"no launcher of the run {name} listens now; try again") from None

@@ -17,7 +17,6 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 from typing_extensions import override
 
 from elastic_runtime.errors import InvalidSettings, RunNotFound
-from elastic_runtime.run.join import JoinSpec
 from elastic_runtime.run.spec import RunSpec
 from elastic_runtime.run.status import Status, WorkerStatus
 from elastic_training.clusters.claims import Observed, Times
@@ -156,16 +155,12 @@ class Place(ABC):
     async def reclaim(self, found: RunDocument, worker: str, grace: timedelta) -> bool:
         """Send a worker the notice that it will be taken after that time; False when there is no such worker."""
 
-    async def join_command(
-        self,
-        found: RunDocument,  # noqa: ARG002  # for places that can
-        join: JoinSpec,  # noqa: ARG002
-        lifetime: timedelta,  # noqa: ARG002
-    ) -> str:
+    async def join_command(self, found: RunDocument, lifetime: timedelta) -> str:  # noqa: ARG002  # for those that can
         """Return a command with a new token, by which a machine may join the run, once. Secret.
 
         Raises:
             Conflict: not now.
+            InvalidSettings: machines may not join this run.
         """
         problem = f"machines cannot join a run that is {self.where}"
         raise InvalidSettings("workers.join", problem, "Train on this machine, in a pool, in Slurm, Ray or Spark")

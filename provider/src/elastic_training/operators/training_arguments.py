@@ -191,7 +191,8 @@ class TrainingArguments(ReportsLineage):
             return
         if not is_template(workers.greedy):
             check_greedy(self.cluster, greedy=parse_bool("workers.greedy", workers.greedy))
-        check_joinable(workers, self.cluster)
+        if is_local(self.cluster) or is_jobs(self.cluster):  # A connection may lead anywhere.
+            check_joinable(workers, self.cluster)
 
     def _check_texts(self) -> None:
         check_checkpoint_uri(self.checkpoint_uri)

@@ -95,7 +95,7 @@ def check_address(join: JoinSpec, engine: str) -> None:
         raise InvalidSettings("workers.join", problem, remedy) from error
     if engine in BY_NAME and (named := named_address()) != join.address:
         problem = f"the name of the launcher's machine resolves to {named or 'nothing'}, not to {join.address}"
-        raise InvalidSettings("workers.join.address", problem, HOW_TO_NAME)
+        raise InvalidSettings("workers.join", problem, HOW_TO_NAME)
 
 
 async def run_or_refuse(folder: RunDir) -> Status:

@@ -213,12 +213,12 @@ def certified_name(certificate: Mapping[str, Any] | None) -> str:
     return str(names[0]) if len(names) == 1 else ""
 
 
-def certified_address(certificate: str) -> str:
-    """Return the only IP address in a launcher's certificate, given as PEM. Raise InvalidDocument."""
+def certified_address(certificate: bytes) -> str:
+    """Return the only IP address in a launcher's certificate, given as DER. Raise InvalidDocument."""
     from cryptography import x509
 
     try:
-        names = x509.load_pem_x509_certificate(certificate.encode()).extensions
+        names = x509.load_der_x509_certificate(certificate).extensions
         found = names.get_extension_for_class(x509.SubjectAlternativeName).value.get_values_for_type(x509.IPAddress)
     except (ValueError, x509.ExtensionNotFound):
         found = []

@@ -37,7 +37,7 @@ from pathlib import Path
 from elastic_runtime.documents import from_json, parse_json, to_json, write_atomically
 from elastic_runtime.errors import Conflict, ElasticError, InvalidDocument, RunNotFound
 from elastic_runtime.run.headline import Headline, headline
-from elastic_runtime.run.join import MAX_TOKENS, pin_of
+from elastic_runtime.run.join import MAX_TOKENS
 from elastic_runtime.run.locking import is_locked
 from elastic_runtime.run.reading import LONGEST, read_bytes, read_start
 from elastic_runtime.run.spec import RunSpec
@@ -221,15 +221,11 @@ class RunDir:
         except (RunNotFound, InvalidDocument):
             return None
 
-    def launcher_certificate(self) -> str:
-        """Return the launcher's certificate as PEM. Raise RunNotFound or InvalidDocument."""
-        return self._read("tls/launcher.crt", _LONGEST_CERTIFICATE)
-
-    def launcher_pin(self) -> bytes:
-        """Return the digest of the launcher's certificate. Raise RunNotFound or InvalidDocument."""
-        text = self.launcher_certificate()
+    def launcher_certificate(self) -> bytes:
+        """Return the launcher's certificate as DER. Raise RunNotFound or InvalidDocument."""
+        text = self._read("tls/launcher.crt", _LONGEST_CERTIFICATE)
         try:
-            return pin_of(ssl.PEM_cert_to_DER_cert(text))
+            return ssl.PEM_cert_to_DER_cert(text)
         except ValueError:
             raise InvalidDocument(f"{self.tls} holds no certificate of a launcher") from None
 
