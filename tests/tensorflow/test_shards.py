@@ -39,7 +39,7 @@ def assert_each_is_counted_once(run: ScriptedRun, count: int) -> None:
 
 def test_each_shard_is_committed_once_through_losses_and_sizes(start: Start, tmp_path: Path) -> None:
     checkpoint = CheckpointSpec((tmp_path / "checkpoints").as_uri(), every=0.1)
-    run = begin(start, [240, 12, 0.0, "shards"], (5, 10, 15), checkpoint)
+    run = begin(start, [240, 12, 0.002, "shards"], (5, 10, 15), checkpoint)
     run.at(5)
     worlds = run.trains(3)
     run.kill_rank(1)
@@ -59,12 +59,13 @@ def test_each_shard_is_committed_once_through_losses_and_sizes(start: Start, tmp
 
 
 def test_ranks_that_do_not_wait_meet_without_one_that_is_lost(start: Start) -> None:
-    count = 300
-    run = begin(start, [count, 0.5, 0.02, "asynchronous"], (2,))
+    count = 600
+    run = begin(start, [count, 1.0, 0.02, "asynchronous"], (2,))
     run.at(2)
     run.go(2)
     run.until(lambda: any(note["rank"] == 1 for note in run.notes() if "took" in note and note["step"] == 3), "shards")
     run.kill_rank(1)
+    last = [note["step"] for note in run.notes() if "took" in note and note["rank"] == 1][-1]
 
     run.succeed()
 
@@ -72,4 +73,4 @@ def test_ranks_that_do_not_wait_meet_without_one_that_is_lost(start: Start) -> N
     taken = [note for note in run.notes() if "took" in note]
     again = {shard for shard, times in Counter(note["took"] for note in taken).items() if times > 1}
     assert again
-    assert again <= {note["took"] for note in taken if (note["step"], note["rank"]) == (3, 1)}, "only the lost rank's"
+    assert again <= {note["took"] for note in taken if (note["step"], note["rank"]) == (last, 1)}, "the lost rank's"
