@@ -37,7 +37,7 @@ COMMAND = "elastic-join digits-train --at 10.0.0.5:7443 --token join-c2VjcmV0"
 KINDS = {"js": "text/javascript", "css": "text/css"}
 IN_POOL = {"run_id": "manual", "task_id": "train", "map_index": -1}
 POOL = {
-    "name": "team-a", "least": 1, "most": 4, "free": 0, "others": 2, "notebook": "", "may_edit": True,
+    "name": "team-a", "least": 1, "most": 4, "largest": 1000, "free": 0, "others": 2, "notebook": "", "may_edit": True,
     "runs": [
         {"run": "digits-1", "priority": 10, "has": 1, "wanted": 1, "reason": "", **IN_POOL, "dag_id": "digits"},
         {"run": "nightly-1", "priority": 1, "has": 1, "wanted": 4, "reason": "priority 1 beside digits-1 (10)"}

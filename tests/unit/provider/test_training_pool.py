@@ -12,7 +12,7 @@ import pytest
 
 from elastic_runtime.errors import ClusterUnavailable, Conflict, InvalidSettings, RunNotFound
 from elastic_runtime.pool.folder import PoolDir, pool_folder
-from elastic_runtime.pool.settings import PoolSettings, PoolSize
+from elastic_runtime.pool.settings import PoolNotebook, PoolSettings, PoolSize
 from elastic_runtime.pool.status import PoolRun, PoolStatus
 from elastic_runtime.run.pool import PoolSpec
 from elastic_runtime.run.spec import RunSpec, WorkersSpec
@@ -199,6 +199,17 @@ def test_a_larger_pool_needs_gpus_that_no_worker_has(
     with pytest.raises(InvalidSettings):
         resize(tmp_path, "team-a", maximum=largest + 1)
     assert started
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    assert resize(tmp_path, "team-a", maximum=1).maximum == 1, "a smaller pool needs none"
+
+
+def test_the_remedy_for_other_settings_is_a_command_that_helps(tmp_path: Path, started: list[str]) -> None:
+    have_up(tmp_path, "python", "team-a", SETTINGS)
+    with pytest.raises(InvalidSettings, match="pool resize team-a --min 1 --max 6 --idle 600"):
+        have_up(tmp_path, "python", "team-a", PoolSettings("team-a", 1, 6))
+    with pytest.raises(InvalidSettings, match="pool down team-a"):
+        have_up(tmp_path, "python", "team-a", PoolSettings("team-a", 1, 6, notebook=PoolNotebook()))
+    assert started
 
 
 def test_workers_need_the_gpus_of_this_machine() -> None:
@@ -264,5 +275,7 @@ def test_the_command_tells_who_has_what_and_why(
     assert command() == 0
     assert "4 of 6 workers train" in capsys.readouterr().out
     assert command("resize", "team-a", "--max", "0") == 1
+    assert command("resize", "team-a") == 1
+    assert "--max" in capsys.readouterr().err
     assert command("down", "team-b") == 1
     assert started

@@ -36,8 +36,8 @@ class Bench:
         self.killed: list[tuple[str, str]] = []
         self.ends = False
 
-    def host(self, *busy: Busy) -> None:
-        self.ledger.host_came(HostHello("here", 8, busy), self.now)
+    def host(self, *busy: Busy, capacity: int = 8) -> None:
+        self.ledger.host_came(HostHello("here", capacity, busy), self.now)
 
     def run(self, uid: str, wanted: int, *, priority: int = 1, minimum: int = 1, **hello: Any) -> None:
         wishes = Wishes(minimum, wanted, 4, priority, False)
@@ -225,6 +225,18 @@ def test_a_larger_pool_has_more_workers_at_once() -> None:
     bench.resize(4)
     assert bench.granted["only"] == Granted(3, ("worker-0", "worker-1", "worker-2"), "")
     assert (bench.ledger.status().warm, bench.ledger.status().free) == (4, 1)
+
+
+def test_a_pool_that_is_larger_than_its_machine_says_what_there_is() -> None:
+    bench = Bench()
+    bench.host(capacity=2)
+    bench.run("first", 4)
+    bench.run("second", 1)
+    bench.settle()
+    assert bench.granted["first"].workers + bench.granted["second"].workers == 2
+    bench.run("third", 3, minimum=3)
+    bench.settle()
+    assert bench.granted["third"].reason == "it needs 3 workers at least, and pool team-a has 2 at most"
 
 
 def test_a_smaller_pool_takes_what_is_more_than_the_minimum_of_those_that_train() -> None:

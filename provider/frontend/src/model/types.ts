@@ -232,9 +232,11 @@ export interface PoolRun extends TaskIds {
 /** A standing pool of workers. */
 export interface PoolRow {
   name: string;
-  /** Bounds of the number that may be asked for: workers that stay warm, and those that there are at most now. */
-  least: number;
+  /** Workers that there are at most now. */
   most: number;
+  /** Bounds of what may be asked for instead. */
+  least: number;
+  largest: number;
   free: number;
   /** Workers of runs that the viewer may not see. */
   others: number;

@@ -4,8 +4,6 @@ import type { PoolRow } from "../model/types";
 import { RunLink } from "./RunLink";
 import { SizeForm } from "./SizeForm";
 
-const LARGEST = 1000; // Workers of a pool.
-
 interface Props {
   pool: PoolRow;
   /** Called when the pool is another one. */
@@ -32,7 +30,7 @@ export function Pool({ pool, after }: Props) {
             button="Resize"
             size={pool.most}
             least={pool.least}
-            most={LARGEST}
+            most={pool.largest}
             disabled={busy}
             ask={(most) => ask(() => resizePool(pool.name, most), `${name} has ${most} workers at most`)}
           />

@@ -10,7 +10,7 @@ import os
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from typing_extensions import override
@@ -101,7 +101,8 @@ class _PoolPlace(FolderPlace):
         settings = have_up(self._root, self._python, self._name, self._settings)
         if spec.workers.minimum > settings.maximum:
             problem = f"{spec.workers.minimum} is more than pool {self._name} has, which is {settings.maximum}"
-            raise InvalidSettings("workers.min", problem, "Write less, or bring up a larger pool")
+            remedy = f"Write less, or run: elastic-training pool resize {self._name} --max {spec.workers.minimum}"
+            raise InvalidSettings("workers.min", problem, remedy)
         if settings.gpus and spec.workers.slots > settings.gpus:
             problem = (
                 f"{spec.workers.slots} ranks cannot share {settings.gpus} GPUs, as a worker of pool {self._name} has"
@@ -136,7 +137,9 @@ def have_up(root: Path, python: str, name: str, settings: PoolSettings | None = 
                 raise InvalidSettings("cluster", f"pool {name} is not up in {root}", remedy) from None
             found = _bring_up(pool, python, settings)
         if settings is not None and not found.agrees(settings):
-            remedy = f'Run: elastic-training pool resize {name}, or pool down {name}. Or write cluster="pool:{name}"'
+            resized = found.agrees(replace(settings, **asdict(found.first)))
+            size = f"resize {name} --min {settings.minimum} --max {settings.maximum} --idle {settings.idle:g}"
+            remedy = f'Run: elastic-training pool {size if resized else f"down {name}"}. Or write cluster="pool:{name}"'
             raise InvalidSettings("pool", f"pool {name} is up with other settings: {words(found)}", remedy)
         if not pool.has_keeper():
             try:
@@ -192,11 +195,13 @@ def resize(
             found.idle if idle is None else idle,
         )
         changed, here = found.resized(size), devices(os.environ)
-        if size.maximum > found.maximum and not found.gpus and here:
-            problem = f"pool {name} has no number of GPUs, so each of its {found.maximum} workers has its share of them"
-            remedy = f"Run: elastic-training pool down {name}, and bring it up again with --max {size.maximum}"
+        if size.maximum > found.first.maximum and not found.gpus and here:
+            first = found.first.maximum
+            problem = f"pool {name} has no number of GPUs, so {first} workers have equal shares of this machine's"
+            remedy = f"Write at most {first}, or run elastic-training pool down {name} and bring it up with more"
             raise InvalidSettings("pool.max", problem, remedy)
-        check_machine(changed, here)
+        if size.maximum > found.maximum:
+            check_machine(changed, here)
         try:
             pool.write_settings(changed)
         except OSError as error:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from elastic_runtime.errors import ElasticError
+from elastic_runtime.pool.settings import MOST_WORKERS
 from elastic_runtime.pool.status import PoolStatus
 from elastic_training.clusters.location import LOCAL
 from elastic_training.clusters.pool import list_pools, notebook_address
@@ -66,6 +67,7 @@ def plain_pools(
             "name": settings.name,
             "least": max(1, settings.minimum),
             "most": settings.maximum,
+            "largest": MOST_WORKERS,
             "free": pool.free,
             "others": sum(each.has for each in pool.runs if each.run not in seen),
             "runs": rows,

@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from elastic_runtime.agent.devices import WorkerShares, pools
+from elastic_runtime.agent.devices import Pools, WorkerShares, pools
 from elastic_runtime.agent.orphans import adopt_orphans, end_orphans
 from elastic_runtime.agent.zygote import ZygoteClient
 from elastic_runtime.engines.registry import find_engine
@@ -62,12 +62,7 @@ class Host:
 
     def __init__(self, folder: PoolDir, settings: PoolSettings) -> None:
         self._folder = folder
-        here, gpus = pools(os.environ), settings.gpus
-        # Of given GPUs, a worker has no more if the pool is small: it may become larger.
-        self._capacity = (
-            max(settings.maximum, max(map(len, here.values()), default=0) // gpus) if gpus else MOST_WORKERS
-        )
-        self._shares = WorkerShares(here, self._capacity if gpus else settings.maximum, max(1, gpus))
+        self._capacity, self._shares = places(settings, pools(os.environ))
         self._agents: dict[str, Busy] = {}
         """By the name that the warm process has for them."""
         self._queued: list[ForkAgent] = []
@@ -244,6 +239,20 @@ class Host:
         if all(each.uid != busy.uid for each in self._agents.values()):
             shutil.rmtree(self._folder.agents / busy.uid, ignore_errors=True)
         self._say(AgentEnded(busy.place, busy.uid, busy.worker, code))
+
+
+def places(settings: PoolSettings, here: Pools) -> tuple[int, WorkerShares]:
+    """Return the most workers of a pool that a machine can have, and their GPUs, which stay if the pool is resized.
+
+    Args:
+        settings: of the pool.
+        here: the machine's GPUs.
+    """
+    if settings.gpus:
+        capacity = max(1, max(map(len, here.values()), default=0) // settings.gpus)
+        return capacity, WorkerShares(here, capacity, settings.gpus)
+    first = settings.first.maximum
+    return first if here else MOST_WORKERS, WorkerShares(here, first, 1)
 
 
 def preloads() -> Iterator[str]:

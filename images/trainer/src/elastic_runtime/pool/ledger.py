@@ -180,12 +180,13 @@ class Ledger:
         orders = self._end_lost(now)
         wishes = [run.wish(uid, len(self._of(uid))) for uid, run in self._runs.items()]
         others = sum(each.uid in self._unknown for each in self._workers)
-        given = allot(wishes, self._settings.maximum - others)
-        self._fit(max(self._settings.maximum, sum(given.values()) + others))
+        most = min(self._settings.maximum, sum(self._hosts.values()) or MOST_WORKERS)
+        given = allot(wishes, most - others)
+        self._fit(max(most, sum(given.values()) + others))
         for wish in wishes:
             uid, run = wish.run, self._runs[wish.run]
             run.has = given.get(uid, 0)
-            self._reasons[uid] = explain(wish, wishes, given, self._settings.maximum, self._settings.name)
+            self._reasons[uid] = explain(wish, wishes, given, most, self._settings.name)
         # Those that have least of what they were given come first: at a start, each run soon has some.
         for uid, run in sorted(self._runs.items(), key=lambda each: len(self._of(each[0]))):
             if run.lost is None:

@@ -75,12 +75,16 @@ class PoolSettings:
         """What can change."""
         return PoolSize(self.minimum, self.maximum, self.idle)
 
+    @property
+    def first(self) -> PoolSize:
+        """What the pool was brought up with."""
+        return self.before or self.size
+
     def resized(self, size: PoolSize) -> PoolSettings:
         """Return the settings with another size. Raise InvalidSettings."""
-        first = self.before or self.size
-        before = None if size == first else first
+        before = None if size == self.first else self.first
         return replace(self, minimum=size.minimum, maximum=size.maximum, idle=size.idle, before=before)
 
     def agrees(self, wanted: PoolSettings) -> bool:
         """Whether a pool with these settings is the wanted one: now, or as it was brought up."""
-        return wanted in (replace(self, before=None), self.resized(self.before or self.size))
+        return wanted in (replace(self, before=None), self.resized(self.first))

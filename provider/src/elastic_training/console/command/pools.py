@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 
 from elastic_runtime.documents import to_plain
+from elastic_runtime.errors import InvalidSettings
 from elastic_runtime.pool.status import PoolRun, PoolStatus
 from elastic_training.console.command.exit_status import DONE
 from elastic_training.console.command.numbers import number_of, whole_number_of
@@ -57,8 +58,10 @@ def carry_out(arguments: argparse.Namespace) -> int:
             if settings.notebook:
                 print_line(f"the token of its notebook is in {pools.notebook_token(root, wanted.name)}")
         case "resize":
-            name = TrainingPool(arguments.pool).name
-            settings = pools.resize(root, name, arguments.min, arguments.max, arguments.idle)
+            name, size = TrainingPool(arguments.pool).name, (arguments.min, arguments.max, arguments.idle)
+            if size == (None, None, None):
+                raise InvalidSettings("pool resize", "no other size is given", "Add --max, --min or --idle")
+            settings = pools.resize(root, name, *size)
             print_line(f"pool {name} is resized: {pools.words(settings)}")
         case "down":
             pools.take_down(root, TrainingPool(arguments.pool).name)
