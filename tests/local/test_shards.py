@@ -12,6 +12,7 @@ from elastic_runtime.run.spec import CheckpointSpec, RecoverySpec
 from elastic_runtime.run.status import EventKind
 from tests.local.conftest import Start
 from tests.paced import Script
+from tests.shard_trials import assert_each_is_counted_once, loses_a_rank_shrinks_and_loses_all
 
 pytestmark = pytest.mark.timeout(120)
 PER_STEP = 12
@@ -35,22 +36,8 @@ def test_each_shard_is_committed_once_through_losses_and_sizes(start: Start, tmp
         return sum("took" in note and note["step"] == step for note in run.notes())
 
     run.until(lambda: taken(6) == PER_STEP, "two ranks have all shards of the step, and wait for the first")
-    run.kill_rank(1)
-    run.go(5)
-    run.until_status(lambda status: len(status.history) > worlds and status.world_size == 3, "three ranks again")
-    run.at(10)
-    run.resize(2)
-    run.trains(2)
-    run.go(10)
-    run.at(15)
-    run.until_status(lambda status: status.checkpoint and status.checkpoint.step == 15, "a checkpoint of step 15")
-    run.kill_ranks(0, 1)
-
-    run.succeed()
-
-    ends = [note["counts"] for note in run.notes() if "counts" in note]
-    assert ends == [[1] * PER_STEP * 20] * len(ends)
-    assert ends
+    loses_a_rank_shrinks_and_loses_all(run, worlds)
+    assert_each_is_counted_once(run, PER_STEP * 20)
     times = Counter(note["step"] for note in run.notes() if "took" in note)
     assert times[6] == 2 * PER_STEP
     assert sum(times.values()) == 21 * PER_STEP
@@ -72,8 +59,6 @@ def test_a_rank_that_keeps_a_shard_costs_the_others_nothing(start: Start) -> Non
 
     [late] = [event for event in status.events if event.kind is EventKind.STANDSTILL]
     assert f"has had a shard of step {step} for" in late.message
-    ends = [note["counts"] for note in run.notes() if "counts" in note]
-    assert ends == [[1] * count] * len(ends)
-    assert ends
+    assert_each_is_counted_once(run, count)
     taken = Counter(note["took"] for note in run.notes() if "took" in note)
     assert sum(taken.values()) == count + 1, "others train on the one shard that it had, and on no other again"

@@ -12,6 +12,7 @@ from elastic_runtime.run.spec import CheckpointSpec, RecoverySpec
 from tests.local.conftest import Start
 from tests.local.harness import ScriptedRun
 from tests.paced import Script
+from tests.shard_trials import assert_each_is_counted_once, loses_a_rank_shrinks_and_loses_all
 from tests.tensorflow.conftest import ENVIRONMENT, SCRIPTS
 
 pytestmark = pytest.mark.timeout(240)
@@ -31,30 +32,11 @@ def begin(
     )
 
 
-def assert_each_is_counted_once(run: ScriptedRun, count: int) -> None:
-    ends = [note["counts"] for note in run.notes() if "counts" in note]
-    assert ends
-    assert ends == [[1] * count] * len(ends)
-
-
 def test_each_shard_is_committed_once_through_losses_and_sizes(start: Start, tmp_path: Path) -> None:
     checkpoint = CheckpointSpec((tmp_path / "checkpoints").as_uri(), every=0.1)
     run = begin(start, [240, 12, 0.002, "shards"], (5, 10, 15), checkpoint)
     run.at(5)
-    worlds = run.trains(3)
-    run.kill_rank(1)
-    run.go(5)
-    run.until_status(lambda status: len(status.history) > worlds and status.world_size == 3, "three ranks again")
-    run.at(10)
-    run.resize(2)
-    run.trains(2)
-    run.go(10)
-    run.at(15)
-    run.until_status(lambda status: status.checkpoint and status.checkpoint.step == 15, "a checkpoint of step 15")
-    run.kill_ranks(0, 1)
-
-    run.succeed()
-
+    loses_a_rank_shrinks_and_loses_all(run, run.trains(3))
     assert_each_is_counted_once(run, 240)
 
 

@@ -10,11 +10,13 @@ import os
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, replace
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 from typing_extensions import override
 
+from elastic_runtime.agent.devices import most_devices
 from elastic_runtime.agent.devices import pools as devices
 from elastic_runtime.errors import ClusterUnavailable, Conflict, ElasticError, InvalidSettings, RunNotFound
 from elastic_runtime.pool import notebook
@@ -137,7 +139,7 @@ def have_up(root: Path, python: str, name: str, settings: PoolSettings | None = 
                 raise InvalidSettings("cluster", f"pool {name} is not up in {root}", remedy) from None
             found = _bring_up(pool, python, settings)
         if settings is not None and not found.agrees(settings):
-            resized = found.agrees(replace(settings, **asdict(found.first)))
+            resized = found.resized(settings.size).agrees(settings)
             size = f"resize {name} --min {settings.minimum} --max {settings.maximum} --idle {settings.idle:g}"
             remedy = f'Run: elastic-training pool {size if resized else f"down {name}"}. Or write cluster="pool:{name}"'
             raise InvalidSettings("pool", f"pool {name} is up with other settings: {words(found)}", remedy)
@@ -185,9 +187,7 @@ def resize(
         InvalidSettings: there is no such size, or this machine cannot have it.
         RunNotFound: it is not up.
     """
-    _opened(root, name).settings()  # Or a lock file would be left of what never was.
-    with deciding(root, f"{_BEGIN}{name}"):
-        pool = _opened(root, name)
+    with _held(root, name) as pool:
         found = pool.settings()
         size = PoolSize(
             found.minimum if minimum is None else minimum,
@@ -216,7 +216,7 @@ def check_machine(settings: PoolSettings, here: Mapping[str, Sequence[str]]) -> 
         settings: of the pool.
         here: GPUs by the variable that makes them visible.
     """
-    most = max(map(len, here.values()), default=0)
+    most = most_devices(here)
     if settings.gpus * settings.maximum > most:
         problem = f"{settings.maximum} workers with {settings.gpus} GPUs each need more than the {most} of this machine"
         raise InvalidSettings("pool.gpus", problem, "Write less, or a smaller max")
@@ -273,9 +273,7 @@ def take_down(root: Path, name: str) -> None:
         Conflict: runs use it.
         RunNotFound: it is not up.
     """
-    _opened(root, name).settings()  # Or a lock file would be left of what never was.
-    with deciding(root, f"{_BEGIN}{name}"):
-        pool = _opened(root, name)
+    with _held(root, name) as pool:
         end = time.monotonic() + _ENDING
         while pool.has_keeper() and (runs := _status(pool).runs):
             if time.monotonic() > end:
@@ -307,6 +305,14 @@ def words(settings: PoolSettings) -> str:
     address = notebook_address(settings)
     further = f", a notebook at {address}" if address else ""
     return f"min={settings.minimum}, max={settings.maximum}, gpus={settings.gpus}, idle={settings.idle:g} s{further}"
+
+
+@contextmanager
+def _held(root: Path, name: str) -> Iterator[PoolDir]:
+    """Hold the lock of a pool. Raises RunNotFound: it is not up."""
+    _opened(root, name).settings()  # Or a lock file would be left of what never was.
+    with deciding(root, f"{_BEGIN}{name}"):
+        yield _opened(root, name)
 
 
 def _status(pool: PoolDir) -> PoolStatus:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 from uuid import uuid4
 
-from elastic_runtime.agent.devices import pools
+from elastic_runtime.agent.devices import most_devices, pools
 from elastic_runtime.clock import utc_now
 from elastic_runtime.errors import InvalidSettings
 from elastic_runtime.ray.jobs import RaySpec
@@ -523,7 +523,7 @@ def check_gpus(workers: Workers, environment: Mapping[str, str]) -> None:
         InvalidSettings: it has fewer, so that ranks would train on its CPUs.
     """
     wanted = int(workers.gpus or 0)
-    here = max(map(len, pools({**environment, **os.environ}).values()), default=0)
+    here = most_devices(pools({**environment, **os.environ}))
     if wanted > here:
         found = "no GPU that is visible" if here == 0 else f"{here} visible GPU{'' if here == 1 else 's'}"
         remedy = f"Write slots={workers.slots or wanted} alone for so many ranks on its CPUs, or name another cluster"

@@ -64,6 +64,11 @@ def pools(environment: Mapping[str, str], root: Path = Path("/")) -> dict[str, l
     return {variable: devices for variable, devices in found.items() if devices}
 
 
+def most_devices(pools: Pools) -> int:
+    """Return the number of devices of the vendor that has most; 0: there are none."""
+    return max(map(len, pools.values()), default=0)
+
+
 def _pool(vendor: Vendor, environment: Mapping[str, str], root: Path) -> tuple[str, list[str]]:
     for variable in vendor.variables:
         if variable in environment:

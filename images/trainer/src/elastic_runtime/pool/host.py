@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from elastic_runtime.agent.devices import Pools, WorkerShares, pools
+from elastic_runtime.agent.devices import Pools, WorkerShares, most_devices, pools
 from elastic_runtime.agent.orphans import adopt_orphans, end_orphans
 from elastic_runtime.agent.zygote import ZygoteClient
 from elastic_runtime.engines.registry import find_engine
@@ -249,7 +249,7 @@ def places(settings: PoolSettings, here: Pools) -> tuple[int, WorkerShares]:
         here: the machine's GPUs.
     """
     if settings.gpus:
-        capacity = max(1, max(map(len, here.values()), default=0) // settings.gpus)
+        capacity = max(1, most_devices(here) // settings.gpus)
         return capacity, WorkerShares(here, capacity, settings.gpus)
     first = settings.first.maximum
     return first if here else MOST_WORKERS, WorkerShares(here, first, 1)

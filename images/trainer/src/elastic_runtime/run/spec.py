@@ -455,6 +455,11 @@ class RunSpec:
         return self.checkpoint is not None or self.engine in RESTARTING
 
     @property
+    def join_address(self) -> str:
+        """Return the address that is given for machines that join; empty: none is, or none may join."""
+        return self.join.address if self.join else ""
+
+    @property
     def fixed_size(self) -> bool:
         """Whether its world has one size, or none, whatever happens."""
         return has_fixed_size(self.workers, self.recovery) and self.size_plan is None

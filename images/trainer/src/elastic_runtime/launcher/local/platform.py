@@ -11,11 +11,6 @@ ADDRESS = "127.0.0.1"
 """On which the launcher and its ranks listen, unless machines may join by hand."""
 
 
-def address_of(spec: RunSpec) -> str:
-    """Return the address of this machine on which the launcher of a run listens."""
-    return spec.join.address if spec.join and spec.join.address else ADDRESS
-
-
 class LocalPlatform(FolderPlatform):
     """Platform of a run of this machine.
 
@@ -25,4 +20,4 @@ class LocalPlatform(FolderPlatform):
     """
 
     def __init__(self, folder: RunDir, spec: RunSpec) -> None:
-        super().__init__(folder, spec, LocalWorkers(folder, spec), address_of(spec))
+        super().__init__(folder, spec, LocalWorkers(folder, spec), spec.join_address or ADDRESS)

@@ -253,7 +253,7 @@ def agent_arguments(folder: RunDir, spec: RunSpec, address: str) -> list[str]:
     """
     named = spec.recovery.notices
     scratch = ("--scratch", str(folder.scratch)) if folder.scratch.exists() else ()
-    where = ("--address", spec.join.address) if spec.join and spec.join.address else ("--interface", _loopback())
+    where = ("--address", spec.join_address) if spec.join_address else ("--interface", _loopback())
     return [
         *("--launcher", address, *where, *scratch),
         *("--slots", str(spec.workers.slots), "--grace", str(spec.timing.leave_grace)),

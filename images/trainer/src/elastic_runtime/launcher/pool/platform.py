@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from elastic_runtime.launcher.folder.platform import FolderPlatform
-from elastic_runtime.launcher.local.platform import address_of
+from elastic_runtime.launcher.local.platform import ADDRESS
 from elastic_runtime.launcher.pool.workers import PoolWorkers
 from elastic_runtime.pool.folder import pool_folder
 from elastic_runtime.run.pool import PoolSpec
@@ -23,4 +23,4 @@ class PoolPlatform(FolderPlatform):
     def __init__(self, folder: RunDir, spec: RunSpec, pool: PoolSpec) -> None:
         place = pool_folder(folder.path.parent, pool.name)
         workers = PoolWorkers(folder, spec, pool, place, lambda: self._on_change())  # noqa: PLW0108  # it changes in open()
-        super().__init__(folder, spec, workers, address_of(spec))
+        super().__init__(folder, spec, workers, spec.join_address or ADDRESS)
