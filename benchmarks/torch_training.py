@@ -1,9 +1,10 @@
 """The training that ``torch_peers.py`` runs: DistributedDataParallel over Gloo, one thread a rank.
 
-Under our launcher it is a training function with a ``DurableState`` that commits at every step; under ``torchrun`` what
-torch's documentation has for elastic jobs: ``init_process_group()``, and a snapshot by rank 0 that the next start
-loads. Each rank appends ``{"t", "step", "rank", "size", "entry"}`` to ``RECORDS/PID.jsonl`` after each step. It ends at
-the step that the file STOP names, which all ranks agree on at each step.
+Under our launcher it is a training function with a ``DurableState`` that commits at every step, or at every tenth with
+the input ``large/10``; under ``torchrun`` what torch's documentation has for elastic jobs: ``init_process_group()`` and
+a snapshot by rank 0 that the next start loads. Each rank appends ``{"t", "step", "rank", "size", "entry"}`` to
+``RECORDS/PID.jsonl`` after each step. It ends at the step that the file STOP names, which all ranks agree on at each
+step.
 """
 
 from __future__ import annotations
@@ -51,11 +52,15 @@ def begin(description: str | None) -> Iterator[tuple[TextIO, Path, str]]:
 def main() -> None:
     """Train until told to stop."""
     with begin(__doc__) as (records, stop, size):
-        width, depth = MODELS[size]
+        model_size, _, every = size.partition("/")
+        width, depth = MODELS[model_size]
         model = nn.Sequential(*(nn.Linear(width, width) for _ in range(depth)))
         optimizer = torch.optim.SGD(model.parameters(), lr=1e-4, momentum=0.9)
-        under = by_torchrun if "TORCHELASTIC_RUN_ID" in os.environ else by_us
-        under(model, optimizer, Stepper(width, records, stop), stop.with_name("snapshot.pt"))
+        stepper = Stepper(width, records, stop)
+        if "TORCHELASTIC_RUN_ID" in os.environ:
+            by_torchrun(model, optimizer, stepper, stop.with_name("snapshot.pt"))
+        else:
+            by_us(model, optimizer, stepper, int(every or 1))
 
 
 class Stepper:
@@ -77,7 +82,7 @@ class Stepper:
         return bool(last.item())
 
 
-def by_us(model: nn.Module, optimizer: torch.optim.Optimizer, stepper: Stepper, _snapshot: Path) -> None:
+def by_us(model: nn.Module, optimizer: torch.optim.Optimizer, stepper: Stepper, commit_every: int) -> None:
     """Train under our launcher."""
     from elastic_runtime.torch import DurableState, elastic
 
@@ -90,7 +95,7 @@ def by_us(model: nn.Module, optimizer: torch.optim.Optimizer, stepper: Stepper, 
             over = stepper.step(parallel, state.step, optimizer)
             state.commit()
 
-    train(DurableState(model=model, optimizer=optimizer))
+    train(DurableState(model=model, optimizer=optimizer, commit_every=commit_every))
 
 
 def by_torchrun(model: nn.Module, optimizer: torch.optim.Optimizer, stepper: Stepper, snapshot: Path) -> None:

@@ -67,6 +67,7 @@ class Script:
     arguments: tuple[str, ...] = ()
     epochs: int = 10
     commit_every: int = 1
+    state_every: int = 1
     holds: tuple[int, ...] = ()
     freezes: tuple[int, ...] = ()
     leaves: tuple[int, ...] = ()
@@ -89,6 +90,7 @@ class Script:
                 "folder": str(folder),
                 "epochs": self.epochs,
                 "commit_every": self.commit_every,
+                "state_every": self.state_every,
                 "holds": self.holds,
                 "freezes": self.freezes,
                 "leaves": self.leaves,

@@ -30,6 +30,8 @@ class Measure(StrEnum):
     TORCH_SCALE_OUT_PAUSE_LARGE = "torch_scale_out_pause_large"
     TORCH_LEAVE_PAUSE_LARGE = "torch_leave_pause_large"
     TORCH_KILL_LARGE = "torch_kill_large"
+    TENTH_THROUGHPUT_SMALL = "tenth_throughput_small"
+    TENTH_THROUGHPUT_LARGE = "tenth_throughput_large"
     TORCHFT_THROUGHPUT_SMALL = "torchft_throughput_small"
     TORCHFT_SCALE_OUT_PAUSE_SMALL = "torchft_scale_out_pause_small"
     TORCHFT_LEAVE_PAUSE_SMALL = "torchft_leave_pause_small"
@@ -122,6 +124,12 @@ MEANINGS: dict[Measure, Meaning] = {
         "Planned leave 3→2: pause of the remaining", "s", Target(Bound.OURS_AT_MOST, 0.1)
     ),
     Measure.TORCH_KILL_LARGE: Meaning("SIGKILL of one rank of 3 → next step", "s", Target(Bound.RATIO_AT_MOST, 0.1)),
+    Measure.TENTH_THROUGHPUT_SMALL: Meaning(
+        "0.1 M parameters, `commit_every=10`: throughput of 2 ranks", "steps/s", Target(Bound.RATIO_AT_LEAST, 0.99)
+    ),
+    Measure.TENTH_THROUGHPUT_LARGE: Meaning(
+        "10 M parameters, `commit_every=10`: throughput of 2 ranks", "steps/s", Target(Bound.RATIO_AT_LEAST, 0.99)
+    ),
     Measure.SHARDED_THROUGHPUT: Meaning("30 M parameters, sharded: throughput of 4 ranks", "steps/s"),
     Measure.SHARDED_LEAVE: Meaning("Planned leave 4→3: pause of the remaining", "s"),
     Measure.SHARDED_SCALE_OUT: Meaning("Scale-out 3→4: pause of the three", "s"),

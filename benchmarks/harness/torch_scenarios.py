@@ -23,6 +23,9 @@ ROUNDS = 3
 FINISH = 120.0
 """Seconds: a peer that has gone back to its snapshot is a hundred steps behind the one that it is to stop at."""
 
+SOON = 10.0
+"""Seconds, of a training that nothing has happened to."""
+
 
 def whole_step(steps: Sequence[Step], begin: float, counts: Callable[[Step], bool]) -> tuple[float, float] | None:
     """The first step after ``begin`` that every rank of its world has completed, of those that count.
@@ -72,6 +75,19 @@ def play(measures: Mapping[str, Measure], training: Training, pace: Pace, chance
     return figures
 
 
+def play_seldom(measure: Measure, training: Training, pace: Pace, _chance: Chance) -> Figures:
+    """2 for a while."""
+    training.wait_for(
+        "first step at 2", lambda steps: whole_step(steps, 0.0, lambda step: step.size == 2), pace.timeout
+    )
+    training.let_run(pace.warm_up)
+    begin = time.time()
+    figures = {measure: rate(training.let_run(pace.window), begin, time.time())}
+    with suppress(RoundFailed):  # As above.
+        training.finish(SOON)
+    return figures
+
+
 def play_sharded(training: Training, pace: Pace, chance: Chance) -> Figures:
     """4 for a while, 3, 4 again, a SIGKILL."""
     figures: dict[Measure, float] = {}
@@ -112,7 +128,7 @@ def _measures(peer: str, size: str) -> dict[str, Measure]:
 
 
 def torch_scenarios() -> tuple[Scenario, ...]:
-    """One for each size of model and peer; TorchFT where it is installed."""
+    """One for each size of model and peer, TorchFT where it is installed; and with a commit at every tenth step."""
     ours = OurLauncher(engine="torch", script=SCRIPT)
 
     def scenario(name: str, peer: Side, size: str) -> Scenario:
@@ -120,5 +136,11 @@ def torch_scenarios() -> tuple[Scenario, ...]:
         wanted, played = frozenset(measures.values()), partial(play, measures)
         return Scenario(f"{name}-{size}", 2, wanted, ROUNDS, ours, size, peer, size, played)
 
+    def seldom(size: str) -> Scenario:
+        measure, peer = Measure(f"tenth_throughput_{size}"), Torchrun(SCRIPT)
+        wanted, played = frozenset({measure}), partial(play_seldom, measure)
+        return Scenario(f"tenth-{size}", 2, wanted, ROUNDS, ours, f"{size}/10", peer, size, played)
+
     peers: dict[str, Side] = {"torch": Torchrun(SCRIPT)} | ({"torchft": TorchFT()} if is_installed() else {})
-    return tuple(scenario(name, peer, size) for size in ("small", "large") for name, peer in peers.items())
+    sizes = ("small", "large")
+    return (*(scenario(name, peer, size) for size in sizes for name, peer in peers.items()), *map(seldom, sizes))

@@ -65,6 +65,7 @@ class Job:
             self.place.make,
             epochs=self.epochs,
             commit_every=plan.commit_every,
+            state_every=plan.state_every,
             step_seconds=self.step_seconds,
             shared_by=self.ranks,
             stand=astuple(plan.stand) if plan.stand else None,

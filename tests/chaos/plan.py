@@ -109,6 +109,9 @@ class Plan:
     start: int = 2
     maximum: int = MAXIMUM
     commit_every: int = 1
+    """Of the script: steps from one call of ``commit()`` to the next."""
+    state_every: int = 1
+    """Of the state: calls from one commit to the next."""
     checkpoint_every: float = 0.5
     """Seconds."""
     backoff: float = 0.2
@@ -139,6 +142,7 @@ def plan_of(seed: int, kinds: Sequence[FaultKind] = FAULTS) -> Plan:
         backoff=random.choice((0.05, 0.5)),
         agent_silence=random.choice((3.0, 10.0)),
         faults=tuple(sorted(faults, key=lambda fault: fault.at)),
+        state_every=random.choice((1, 1, 5)),
     )
 
 

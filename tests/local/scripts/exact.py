@@ -40,7 +40,7 @@ def main() -> None:
         return model, torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
 
     ballast = {"ballast": torch.zeros(int(sys.argv[1]) << 20, dtype=torch.uint8)} if sys.argv[1:] else {}
-    state = engine.state(build, **ballast)
+    state = engine.state(build, commit_every=pace.state_every, **ballast)
     data = dataset()
     batches = GlobalBatches(data, size=BATCH, seed=7, state=state, epochs=pace.epochs)
 

@@ -31,6 +31,8 @@ class Pace:
     folder: str
     epochs: int = 10
     commit_every: int = 1
+    state_every: int = 1
+    """The state's own ``commit_every``."""
     holds: tuple[int, ...] = ()
     """Steps after which all ranks stand until told to go on, committing (or only listening, where the step is none to
     commit at): changes of the world happen here."""

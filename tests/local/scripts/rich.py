@@ -92,7 +92,7 @@ def main() -> None:
         "seen": torch.zeros(3, dtype=torch.int64),
         "best": {"largest": (0, float("-inf")), "rates": []},
     }
-    state = DurableState(**kept)
+    state = DurableState(**kept, commit_every=pace.state_every)
     batches = GlobalBatches(data, size=BATCH, seed=7, state=state, epochs=pace.epochs)
 
     def train(state: Any) -> None:

@@ -56,7 +56,7 @@ def main() -> None:
         "scale": LossScale(),
         "seen": torch.zeros(2, dtype=torch.int64),
     }
-    state = ShardedState(build_sharded, **kept)
+    state = ShardedState(build_sharded, **kept, commit_every=pace.state_every)
     batches = GlobalBatches(data, size=BATCH, seed=7, state=state, epochs=pace.epochs)
 
     @elastic.run(in_place=bool(os.environ.get("IN_PLACE")))

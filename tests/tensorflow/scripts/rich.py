@@ -71,7 +71,7 @@ def main() -> None:
     entries = kept()
     model = entries["model"]
     gradients = gradients_of(model)
-    state = DurableState(**entries)
+    state = DurableState(**entries, commit_every=pace.state_every)
     batches = GlobalBatches(dataset(), size=BATCH, seed=7, state=state, epochs=pace.epochs)
 
     @hvd.elastic.run  # type: ignore[untyped-decorator, unused-ignore]

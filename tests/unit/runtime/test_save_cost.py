@@ -10,17 +10,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from elastic_runtime.torch import DurableState
-from elastic_runtime.training.state.save_cost import LEAST_COPIES, LEAST_TIME, LITTLE, MUCH, SaveCost
+from elastic_runtime.training.state.save_cost import LEAST_COPIES, LEAST_TIME, LITTLE, MOST_CALLS, MUCH, SaveCost
 from tests.unit.runtime.durable_bench import step, training
 from tests.unit.runtime.rank_bench import Clock
 
 
-def told(copy: float, rest: float, commits: int) -> list[str]:
+def told(copy: float, rest: float, commits: int, every: int = 1) -> list[str]:
     """What is said of so many commits with the same times."""
     cost, now, words = SaveCost(), 100.0, list[str]()
     for _ in range(commits):
         now += rest
-        words.append(cost.saved(now, now + copy))
+        words.append(cost.saved(now, now + copy, every))
         now += copy
     return [each for each in words if each]
 
@@ -28,8 +28,18 @@ def told(copy: float, rest: float, commits: int) -> list[str]:
 def test_much_is_told_once_with_a_remedy() -> None:
     assert told(0.006, 0.054, 1000) == [
         "copies of the state take 10% of the training's time: 6.0 of 60.0 ms from one commit to the next. "
-        "With one commit in 11 it is 1%, and losing a worker costs 11 times as many steps"
+        "With commit_every=11 it is 1%, and losing a worker costs up to 11 steps"
     ]
+
+
+def test_the_advice_counts_calls_of_commit() -> None:
+    [words] = told(0.006, 0.054, 1000, every=3)
+    assert words.endswith("With commit_every=33 it is 1%, and losing a worker costs up to 33 steps")
+
+
+def test_what_would_be_too_seldom_is_not_advised() -> None:
+    [words] = told(6.0, 0.05, 1000)
+    assert words.endswith("from one commit to the next")
 
 
 def test_nothing_is_told_of_a_short_run_or_of_few_commits() -> None:
@@ -52,8 +62,10 @@ def test_short_copies_of_short_steps_are_not_told() -> None:
 def test_the_advice_leads_to_little(copy: float, rest: float) -> None:
     found = told(copy, rest, LEAST_COPIES + 1 + math.ceil(LEAST_TIME / (copy + rest)) if copy + rest > 0.1 else 0)
     for words in found:
-        match = re.search(r"one commit in (\d+)", words)
-        assert match is not None
+        match = re.search(r"commit_every=(\d+)", words)
+        if match is None:
+            assert copy / (copy + MOST_CALLS * rest) > LITTLE * 0.999
+            continue
         times = int(match[1])
         assert copy / (copy + times * rest) <= LITTLE * 1.001
         assert times == 1 or copy / (copy + (times - 1) * rest) > LITTLE * 0.999

@@ -72,6 +72,7 @@ class ShardedState(DurableState):
         neighbour_copies: Whether another rank also keeps each rank's part of each commit. It takes three times the
             part's size more of host memory, and the time to send it.
         checkpoint: As for :class:`DurableState`.
+        commit_every: As for :class:`DurableState`.
         link: As for :class:`DurableState`.
         clock: As for :class:`DurableState`.
         **attributes: Further values to keep, whole and the same on every rank.
@@ -89,6 +90,7 @@ class ShardedState(DurableState):
         *,
         neighbour_copies: bool = True,
         checkpoint: CheckpointSpec | str | None = None,
+        commit_every: int = 1,
         link: RankLink | None = None,
         clock: Callable[[], float] = time.monotonic,
         **attributes: Any,
@@ -102,7 +104,7 @@ class ShardedState(DurableState):
         self.has_part = False
         """Of the state, which no other rank was given; the engine does not leave such a rank out of a world."""
         self._joint: Joint | None = None
-        super().__init__(checkpoint=checkpoint, link=link, clock=clock, **attributes)
+        super().__init__(checkpoint=checkpoint, commit_every=commit_every, link=link, clock=clock, **attributes)
         if not hasattr(self._world, "leaving"):
             problem = "with this engine every rank has the whole model"
             raise InvalidSettings("ShardedState", problem, "Use ElasticTorchOperator, or DurableState")

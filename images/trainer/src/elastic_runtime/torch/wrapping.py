@@ -44,7 +44,7 @@ def make_durable(state: Any, checkpoint: CheckpointSpec | str | None = None) -> 
         problem = f"{kind.__module__}.{kind.__qualname__} is not hvd.elastic.TorchState"
         raise InvalidSettings("make_durable", problem, "Give DurableState(model=…, optimizer=…, …) what it keeps")
     kept = {name: getattr(state, name) for name in (*state._handlers, *state._saved_state)}
-    for name in {"checkpoint", "verify", "link", "clock"}.intersection(kept):
+    for name in {"checkpoint", "verify", "commit_every", "link", "clock"}.intersection(kept):
         raise InvalidSettings(f"make_durable.{name}", "the name is taken by DurableState itself", "Choose another")
     given = {name: value for name, value in kept.items() if name not in ("model", "optimizer") or value is not None}
     made = (DurableState if "step" in given else CommitCountingState)(checkpoint=checkpoint, **given)

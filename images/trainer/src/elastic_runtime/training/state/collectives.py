@@ -31,7 +31,12 @@ class Signals:
     write: float = 0.0
     """Whether all are to write this commit: above 0, for a state of which each rank has a part."""
     always: bool = False
-    """Whether ranks agree at each commit from now on."""
+    """Whether ranks commit, and agree, at each call from now on."""
+
+    @property
+    def asks(self) -> bool:
+        """Whether they ask for a commit, the same on all ranks that have agreed on them."""
+        return self.updated > self.seen or self.handover > 0 or self.write > 0 or self.always
 
 
 class Agreements:
@@ -43,21 +48,24 @@ class Agreements:
     """
 
     def __init__(self, world: World, *, always: bool) -> None:
-        self._world, self._must, self._always = world, always, always
+        self._world, self._must = world, always
+        self.always = False
+        """Whether they have agreed to commit at each call."""
 
     def due(self) -> bool:
-        """Whether to agree at the commit that begins with this call, on all ranks."""
-        return self._world.agrees() or self._always
+        """Whether to agree at the call that begins now, on all ranks."""
+        return self._world.agrees() or self._must or self.always
 
     def agree(self, mine: Signals) -> Signals:
         """The maximum over all ranks, the same everywhere: one collective of six numbers."""
         if self._world.size == 1:
+            self.always = mine.always
             return mine
-        flags = mine.stand, mine.always or self._must
+        flags = mine.stand, mine.always
         numbers = mine.updated, mine.seen, mine.write, float(mine.handover), *(float(flag) for flag in flags)
         updated, seen, write, handover, stand, always = self._world.maximum(numbers)
-        self._always = bool(always)
-        return Signals(updated, seen, int(handover), bool(stand), write, self._always)
+        self.always = bool(always)
+        return Signals(updated, seen, int(handover), bool(stand), write, self.always)
 
 
 class GivingWorld(World, Protocol):

@@ -38,7 +38,7 @@ from elastic_runtime.training.state.collectives import Agreements, Signals
 from elastic_runtime.training.state.fingerprint import Fingerprint, fingerprint
 from elastic_runtime.training.state.handlers import check_storable
 from elastic_runtime.training.state.resuming import take_newest
-from elastic_runtime.training.state.save_cost import SaveCost
+from elastic_runtime.training.state.save_cost import SaveCost, check_commit_every
 from elastic_runtime.training.state.values import StateValues, check_names
 from elastic_runtime.training.state.verification import CommitChecks, Verify, check_verify
 from elastic_runtime.world import current_world
@@ -110,6 +110,9 @@ class DurableState:
         verify: When ranks compare fingerprints of the state. ``"commits"``: all of it after each sync, and parameters,
             optimizers and the step at some commits, in 0.4 % of the time. ``"syncs"``: only after each sync, for
             machines that round differently. ``"never"``.
+        commit_every: Calls of :meth:`commit` from one commit to the next, 1 to 10,000; rank 0's counts. A call between
+            them copies nothing, unless the ranks agree there that the world changes or a worker will be taken, so
+            resizes and notices lose no step. A lost worker costs up to so many steps.
         link: Link to the agent. None: from the environment.
         clock: Monotonic seconds.
         **attributes: Further values to keep: anything with ``state_dict`` and ``load_state_dict`` (a learning-rate
@@ -136,6 +139,7 @@ class DurableState:
         *,
         checkpoint: CheckpointSpec | str | None = None,
         verify: Verify = "commits",
+        commit_every: int = 1,
         link: RankLink | None = None,
         clock: Callable[[], float] = time.monotonic,
         **attributes: Any,
@@ -147,7 +151,8 @@ class DurableState:
         for name, value in kept.items():
             setattr(self, name, value)
         check_verify(verify)
-        self._verify = verify
+        check_commit_every(commit_every)
+        self._verify, self._commit_every, self._calls = verify, commit_every, 0
         self._values = StateValues(self.family, self, kept, checks=verify != "never")
         self._receipt = StepLog()
         self._until = int(os.environ[UNTIL]) if UNTIL in os.environ else None
@@ -237,11 +242,12 @@ class DurableState:
     def sync(self) -> None:
         """Take rank 0's state; a collective. Rank 0 itself does not change."""
         self._resume()  # again, for a rank that has become the first one since it was made
-        self._values.note = self._receipt.note()
+        self._values.said = {"receipt": self._receipt.note(), "commit_every": self._commit_every}
         trusts = self._verify == "commits"  # Else ranks may differ, and are made the same here.
         self._has_commits = self._values.sync(self._world, self._has_commits, trusts=trusts)
         if self._world.rank != 0:
-            self._receipt.take(self._values.note)
+            self._receipt.take(self._values.said["receipt"])
+            self._commit_every = self._values.said["commit_every"]
         self.save()
         self._in_sync()
 
@@ -251,7 +257,8 @@ class DurableState:
 
     def _in_sync(self) -> None:
         self._is_writer = self._world.rank == 0
-        self._may_resume = False
+        self._may_resume, self._calls = False, 0
+        self._agreements.always = False  # Newcomers know of none, and all agree at the first call.
         self._receipt.in_world()
         if self._checks:
             self._checks.begin()
@@ -276,24 +283,33 @@ class DurableState:
             StatesDiffer: on all ranks, if they were compared and do not have the same state.
         """
         ledger().commits(int(self.step), self._objects)
+        observing().committed(int(self.step), self.family)
+        if self._world.rank == 0:
+            self._notices.last_commit.commits.committed(self._clock())
+        self._calls += 1
+        commits = self._calls >= self._commit_every or self._agreements.always
+        if commits:
+            self._make_commit()
+        while self._receive(committed=commits, may_commit=True):
+            time.sleep(PAUSE)
+        if self._until is not None and self.step >= self._until:
+            self._end_replay()
+
+    def _make_commit(self) -> None:
+        """All ranks, at the same call of :meth:`commit`."""
+        self._calls = 0
         self.save()
-        if (words := self._cost.saved(*self._copied)) and self._world.rank == 0:
+        if (words := self._cost.saved(*self._copied, self._commit_every)) and self._world.rank == 0:
             _log.warning("%s", words)
         self._receipt.committed(self._values.step, self._world.size)
         self._check_commit()
         self._has_commits = True
         self._is_writer = self._world.rank == 0
         self._end_at_exit()
-        observing().committed(self._values.step, self.family)
         if self._is_writer:
             self._progress.tell(self._values.step, last=False)
-            self._notices.last_commit.commits.committed(self._clock())
             if self._writer is not None:
                 self._write_ahead(self._writer)
-        while self._receive(committed=True):
-            time.sleep(PAUSE)
-        if self._until is not None and self._values.step >= self._until:
-            self._end_replay()
 
     def _end_replay(self) -> None:
         """All ranks, at the commit up to which steps are trained again."""
@@ -338,11 +354,17 @@ class DurableState:
         """
         self._receive(committed=False)
 
-    def _receive(self, committed: bool) -> bool:
-        """Handle messages for :meth:`check_host_updates`. Return whether to wait, having committed."""
+    def _receive(self, *, committed: bool, may_commit: bool = False) -> bool:
+        """Handle messages for :meth:`check_host_updates`, with a commit if they ask for one.
+
+        Returns whether to wait, having committed.
+        """
         self._notices.receive()
         agreed = self._agree(committed) if self._agreements.due() else Signals(self._seen, self._seen)
         self._seen = agreed.updated
+        if may_commit and not committed and agreed.asks:
+            self._make_commit()
+            committed = True
         is_new = self._notices.handle(agreed.handover)
         if is_new and self._between is not None:
             self._between.overdue.handled()

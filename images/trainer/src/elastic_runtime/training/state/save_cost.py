@@ -1,8 +1,10 @@
-"""What copies of a state cost its training, in words; pure."""
+"""What copies of a state cost its training, in words, and how often they are made; pure."""
 
 from __future__ import annotations
 
 import math
+
+from elastic_runtime.errors import InvalidSettings
 
 MUCH = 0.05
 """Share of a training's time from which on it is told."""
@@ -12,6 +14,15 @@ LITTLE = 0.01
 """Share to which the advice leads."""
 LEAST_COPIES, LEAST_TIME = 100, 30.0
 """Copies, and seconds of training, after which it is judged, once."""
+MOST_CALLS = 10_000
+"""Of ``commit_every``."""
+
+
+def check_commit_every(value: object) -> None:
+    """Raises InvalidSettings if it is not a number of calls from one commit to the next."""
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= MOST_CALLS:
+        problem = f"{value!r:.60} is not a whole number from 1 to {MOST_CALLS:,}"
+        raise InvalidSettings("DurableState.commit_every", problem, "Give one")
 
 
 class SaveCost:
@@ -23,8 +34,14 @@ class SaveCost:
         self._since: float | None = None
         self._judged = False
 
-    def saved(self, begin: float, end: float) -> str:
-        """A commit has copied the state in this time. Returns what is to be told of all commits, mostly nothing."""
+    def saved(self, begin: float, end: float, every: int = 1) -> str:
+        """A commit has copied the state in this time. Returns what is to be told of all commits, mostly nothing.
+
+        Args:
+            begin: of the copy.
+            end: of the copy.
+            every: ``commit_every`` of the state.
+        """
         if self._judged:
             return ""
         if self._since is None:  # The first copy takes memory from the system.
@@ -36,10 +53,10 @@ class SaveCost:
         if self._copies < LEAST_COPIES or time < LEAST_TIME:
             return ""
         self._judged = True
-        return _told(self._seconds / self._copies, time / self._copies)
+        return _told(self._seconds / self._copies, time / self._copies, every)
 
 
-def _told(copy: float, whole: float) -> str:
+def _told(copy: float, whole: float, every: int) -> str:
     if copy < max(SHORT, MUCH * whole):
         return ""
     rest = whole - copy
@@ -49,7 +66,7 @@ def _told(copy: float, whole: float) -> str:
     )
     if not rest:
         return words
-    times = math.ceil(copy * (1 - LITTLE) / (LITTLE * rest))
-    return (
-        f"{words}. With one commit in {times} it is {LITTLE:.0%}, and losing a worker costs {times} times as many steps"
-    )
+    wanted = math.ceil(every * copy * (1 - LITTLE) / (LITTLE * rest))
+    if wanted > MOST_CALLS:
+        return words
+    return f"{words}. With commit_every={wanted} it is {LITTLE:.0%}, and losing a worker costs up to {wanted} steps"

@@ -45,8 +45,8 @@ class StateValues:
         self._names = tuple(name for name, handler in found.items() if handler is None)
         self.plain: Mapping[str, Any] = {}
         """Plain values of the last save, encoded."""
-        self.note = ""
-        """Text that other ranks take over with rank 0's state at a sync; in no checkpoint."""
+        self.said: Mapping[str, Any] = {}
+        """What other ranks take over with rank 0's state at a sync; in no checkpoint."""
         self._trees = RenewedCopy(family)
         self._save_attributes()
 
@@ -85,7 +85,7 @@ class StateValues:
                 handler.sync()
         mine = self._tree()
         replicated = self.replicated if trusts else tuple
-        said = {"has_commits": has_commits, "note": self.note}
+        said = {"has_commits": has_commits, "said": self.said}
         try:
             synced = broadcast_tree(world, self._family, {**mine, **said}, replicated)
         except plain.NotPlain as error:
@@ -95,7 +95,7 @@ class StateValues:
                 if not self._is_kept(synced["states"][name], mine["states"][name]):
                     load(self._family, name, handler.state, synced["states"][name])
             self._set(Attributes(synced["plain"], synced["trees"]))
-            self.note = synced["note"]
+            self.said = synced["said"]
             mine = self._tree() if self._checks else {}
         if self._checks and world.size > 1:
             compare(world, self._family, fingerprint(self._family, flat_tree(mine)), "After a sync")
