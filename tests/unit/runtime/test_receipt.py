@@ -153,7 +153,7 @@ def test_another_rank_goes_on_with_the_chain(spec: CheckpointSpec) -> None:
     first_writes, other_writes = (_Writer(store, log) for log in (first, other))
     for log in (first, other):
         log.in_world()
-        log.trains_on(plan, "samples")
+        log.trains_on(plan, "samples", 0)
     for step in range(1, 7):
         first.committed(step, 2)
         other.committed(step, 2)

@@ -28,13 +28,13 @@ def told(copy: float, rest: float, commits: int, every: int = 1) -> list[str]:
 def test_much_is_told_once_with_a_remedy() -> None:
     assert told(0.006, 0.054, 1000) == [
         "copies of the state take 10% of the training's time: 6.0 of 60.0 ms from one commit to the next. "
-        "With commit_every=11 it is 1%, and losing a worker costs up to 11 steps"
+        "With commit_every=11 it is 1%, and losing a worker costs what was trained in as many calls of commit()"
     ]
 
 
 def test_the_advice_counts_calls_of_commit() -> None:
     [words] = told(0.006, 0.054, 1000, every=3)
-    assert words.endswith("With commit_every=33 it is 1%, and losing a worker costs up to 33 steps")
+    assert " With commit_every=33 it is 1%, " in words
 
 
 def test_what_would_be_too_seldom_is_not_advised() -> None:

@@ -282,7 +282,7 @@ class WorkerPool(RankRunner):
             self._let.discard(process)
 
     def progressed(self, step: int) -> None:
-        """Rank 0 of the present world has committed this step."""
+        """Rank 0 of the present world has come to a call of ``commit()`` with this step."""
         self._progress = step
         self.stands = False
         self.leave_time.committed()

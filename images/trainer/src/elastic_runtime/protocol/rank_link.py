@@ -67,7 +67,7 @@ PEER_SILENCE = "ELASTIC_RUNTIME_PEER_SILENCE"
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """The global step up to which training has committed. Sent by rank 0, at most a few times a second."""
+    """The global step of a call of ``commit()``. Sent by rank 0, at most a few times a second."""
 
     step: int
 

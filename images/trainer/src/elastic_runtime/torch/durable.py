@@ -51,8 +51,12 @@ class DurableState(durable.DurableState):
             if any(each < passes for each in left):
                 problem = f"commit() comes before a step has all its {passes} backward passes"
                 raise InvalidSettings(f"DurableState.{name}", problem, "Commit after optimizer.step() alone")
-        self._settle()
         super().commit()
+
+    @override
+    def _make_commit(self) -> None:
+        self._settle()
+        super()._make_commit()
 
     @override
     def finish(self) -> None:

@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import pairwise
 
 from elastic_runtime.checkpoint import receipts
 from elastic_runtime.checkpoint.checkpoints import StoredCheckpoint
@@ -74,6 +75,16 @@ def plan_of(batches: Batches) -> BatchPlan:
     return replace(found, drop_last=batches.drop_last)
 
 
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """Where the samples of steps are from."""
+
+    after: int
+    """Step after which they are."""
+    plan: BatchPlan
+    batches: Batches
+
+
 class StepLog:
     """Steps since the last segment. Of two threads: the one that trains, and the one that writes checkpoints."""
 
@@ -84,16 +95,17 @@ class StepLog:
         self._open: tuple[tuple[int, int, Batches | None], int] | None = None
         """World, ranks and batches of the span that goes on, and its first step."""
         self._total = self._step = self._world = 0
-        self._plan: BatchPlan | None = None
-        self._batches: Batches | None = None
+        self._sources: list[_Source] = []
+        """Of the steps since the last commit, in their order."""
         self._has_looked = self._refused = False
         self._written = 0
 
-    def trains_on(self, plan: BatchPlan, unit: str) -> None:
-        """The samples of the next steps."""
-        if plan is not self._plan:
-            self._plan = plan
-            self._batches = Batches(plan.samples, plan.size, plan.seed, plan.shuffle, plan.drop_last, unit)
+    def trains_on(self, plan: BatchPlan, unit: str, step: int) -> None:
+        """The samples of the steps after this one."""
+        self._sources = [each for each in self._sources if each.after < step]  # Others, if training has gone back.
+        if not self._sources or plan is not self._sources[-1].plan:
+            batches = Batches(plan.samples, plan.size, plan.seed, plan.shuffle, plan.drop_last, unit)
+            self._sources.append(_Source(step, plan, batches))
 
     def in_world(self) -> None:
         """The next steps are those of another world."""
@@ -103,16 +115,22 @@ class StepLog:
         """Note the steps up to a commit."""
         if step == self._step:
             return
-        first = self._step + 1
-        plan, batches = self._plan, self._batches
-        if not 0 < step + 1 - first <= MOST_AT_ONCE:
-            plan = batches = None
-            first = min(first, step)  # A script that has gone back: the receipt says so.
-        added = 0
-        if plan is not None:
-            for each in range(first, step + 1):
-                added += digest_of(plan, each)
-        key = self._world, ranks, batches
+        first, beyond = self._step + 1, step + 1
+        if not 0 < beyond - first <= MOST_AT_ONCE:
+            self._note(min(first, step), step, ranks, None)  # A script that has gone back: the receipt says so.
+            return
+        sources = [each for each in self._sources if each.after < step]
+        points = [(first - 1, None), *((each.after, each) for each in sources), (step, None)]
+        for (after, source), (until, _) in pairwise(points):
+            self._note(max(first, after + 1), until, ranks, source)
+        self._sources = self._sources[max(0, len(sources) - 1) :]
+
+    def _note(self, first: int, step: int, ranks: int, source: _Source | None) -> None:
+        """Of steps with samples from one source."""
+        if step < first:
+            return
+        added = sum(digest_of(source.plan, each) for each in range(first, step + 1)) if source else 0
+        key = self._world, ranks, source.batches if source else None
         with self._lock:
             if self._open is None or self._open[0] != key or first != self._step + 1:
                 self._close()

@@ -161,6 +161,9 @@ class Shards(BatchPosition):
         ways = supply, self._counter, self._the_world, lambda: self.step, self.move_to, attribute
         if not self._is_asynchronous:
             return StreamSteps(*ways, self.plan.size)
+        if (every := getattr(self.state, "commit_every", 1)) > 1:
+            problem = f"the state commits at one in {every} calls alone, so each rank would lose rounds with another"
+            raise InvalidSettings("Shards.mode", problem, "Give the state no commit_every: a round is one commit")
         models = [getattr(self.state, "model", None)] if local is None else list(local)
         for each in models or [None]:
             if not (hasattr(each, "load_state_dict") or hasattr(each, "set_weights")):

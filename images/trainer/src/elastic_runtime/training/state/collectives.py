@@ -8,7 +8,7 @@ from __future__ import annotations
 import bisect
 import struct
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol, cast
 
 from elastic_runtime.training.family import Family, Tree
@@ -37,6 +37,10 @@ class Signals:
     def asks(self) -> bool:
         """Whether they ask for a commit, the same on all ranks that have agreed on them."""
         return self.updated > self.seen or self.handover > 0 or self.write > 0 or self.always
+
+    def and_then(self, later: Signals) -> Signals:
+        """Return what ranks have agreed on at one call, first these and then others."""
+        return replace(later, write=max(self.write, later.write))
 
 
 class Agreements:

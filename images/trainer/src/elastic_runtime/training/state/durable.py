@@ -112,7 +112,7 @@ class DurableState:
             machines that round differently. ``"never"``.
         commit_every: Calls of :meth:`commit` from one commit to the next, 1 to 10,000; rank 0's counts. A call between
             them copies nothing, unless the ranks agree there that the world changes or a worker will be taken, so
-            resizes and notices lose no step. A lost worker costs up to so many steps.
+            resizes and notices lose no step. A lost worker costs what was trained in up to so many calls.
         link: Link to the agent. None: from the environment.
         clock: Monotonic seconds.
         **attributes: Further values to keep: anything with ``state_dict`` and ``load_state_dict`` (a learning-rate
@@ -208,6 +208,11 @@ class DurableState:
             values.handlers[name].set_value(value)
         super().__setattr__(name, value)
 
+    @property
+    def commit_every(self) -> int:
+        """Calls of :meth:`commit` from one commit to the next."""
+        return self._commit_every
+
     # What the engine calls
 
     def on_hosts_updated(self, timestamp: float, _update: object = None) -> None:
@@ -268,7 +273,7 @@ class DurableState:
 
     def trains_on(self, plan: BatchPlan, unit: str) -> None:
         """For the training receipt: by which plan the samples of the next steps are chosen. Batches call it."""
-        self._receipt.trains_on(plan, unit)
+        self._receipt.trains_on(plan, unit, int(self.step))
 
     def commit(self) -> None:
         """Save the state, report progress, write a durable checkpoint if one is due, and handle changed hosts.
@@ -290,6 +295,8 @@ class DurableState:
         commits = self._calls >= self._commit_every or self._agreements.always
         if commits:
             self._make_commit()
+        elif self._world.rank == 0:
+            self._progress.tell(int(self.step), last=False)
         while self._receive(committed=commits, may_commit=True):
             time.sleep(PAUSE)
         if self._until is not None and self.step >= self._until:
@@ -361,10 +368,11 @@ class DurableState:
         """
         self._notices.receive()
         agreed = self._agree(committed) if self._agreements.due() else Signals(self._seen, self._seen)
-        self._seen = agreed.updated
         if may_commit and not committed and agreed.asks:
             self._make_commit()
             committed = True
+            agreed = agreed.and_then(self._agree(committed))  # Whether to stand here, and to write it.
+        self._seen = agreed.updated
         is_new = self._notices.handle(agreed.handover)
         if is_new and self._between is not None:
             self._between.overdue.handled()

@@ -69,4 +69,5 @@ def _told(copy: float, whole: float, every: int) -> str:
     wanted = math.ceil(every * copy * (1 - LITTLE) / (LITTLE * rest))
     if wanted > MOST_CALLS:
         return words
-    return f"{words}. With commit_every={wanted} it is {LITTLE:.0%}, and losing a worker costs up to {wanted} steps"
+    more = "and losing a worker costs what was trained in as many calls of commit()"
+    return f"{words}. With commit_every={wanted} it is {LITTLE:.0%}, {more}"
