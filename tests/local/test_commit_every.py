@@ -83,3 +83,15 @@ def test_no_step_is_lost_when_all_workers_are_taken_between_two_commits(
     assert status.phase is Phase.SUCCEEDED
     assert set(run.ledger().steps().items()) == {(step, 1) for step in range(1, 71)}
     undisturbed.assert_same(run)
+
+
+@each_engine
+def test_a_run_that_is_asked_to_end_before_its_first_commit_loses_no_step(start: Start, tmp_path: Path) -> None:
+    checkpoint = CheckpointSpec((tmp_path / "checkpoints").as_uri(), every=3600.0)
+    run = start(Script("exact.py", epochs=1000, state_every=NEVER, step_seconds=0.05), checkpoint=checkpoint)
+    run.until_status(lambda status: (status.step or 0) >= 10, "step 10")
+    run.folder.ask_to_end("the task was cleared")
+    status = run.end(max_wait=30.0)
+    assert status.reason == "cancelled: the task was cleared"
+    assert status.checkpoint is not None
+    assert status.checkpoint.step >= 10
