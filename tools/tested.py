@@ -103,6 +103,9 @@ and other checks besides.
 """
 
 
+_ALL = {"engine", "place", "fault"}
+
+
 class Mistake(Exception):
     """A mark that says nothing that can be shown."""
 
@@ -147,7 +150,9 @@ def _of_test(where: str, decorators: list[ast.expr], of_module: list[ast.expr]) 
     givens = [said for said in map(_said, of_module) if said is not None] or [{}]
     long = any(ast.unparse(each) == "pytest.mark.long" for each in [*decorators, *of_module])
     told = [said for said in map(_said, decorators) if said is not None]
-    for given, said in itertools.product(givens, told):
+    # One that says all by itself is of its test alone.
+    pairs = [(given, said) for said in told for given in ([{}] if said.keys() >= _ALL else givens)]
+    for given, said in pairs:
         values = {"framework": ("torch",)} | given | said
         by = values.pop("by", None)
         for name, known in _VALUES.items():

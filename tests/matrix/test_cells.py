@@ -140,6 +140,11 @@ def test_a_pause_leaves_no_worker_and_costs_no_step(played: Played) -> None:
 
 
 @pytest.mark.shows(fault="launcher")
+@pytest.mark.shows(
+    engine=("horovod", "torch", "torch-sharded", "torchrun", "horovodrun", "horovod-shards", "torch-shards"),
+    place="kubernetes",
+    fault="launcher",
+)
 def test_a_launcher_is_killed_and_the_next_one_goes_on(played: Played) -> None:
     found = played(plan(Fault(1.0, FaultKind.LOSE_LAUNCHER, stored=HALF)))
     assert [each.stored >= HALF for each in found.outcome.tries] == [True, False]

@@ -60,6 +60,25 @@ def test_one(): ...
     ]
 
 
+def test_a_mark_that_says_all_by_itself_is_of_its_test_alone(tmp_path: Path) -> None:
+    source = """
+pytestmark = [
+    pytest.mark.shows(engine="torch", place="local"),
+    pytest.mark.shows(engine="horovod", framework="tensorflow", place="local", by="test-other"),
+]
+
+@pytest.mark.shows(fault="rank")
+@pytest.mark.shows(engine="torch", place="slurm", fault="rank")
+def test_one(): ...
+"""
+    cells = shown(having(tmp_path, source, of="local"))
+    assert [(each.engine, each.framework, each.place) for each in cells] == [
+        ("horovod", "tensorflow", "local"),
+        ("torch", "torch", "local"),
+        ("torch", "torch", "slurm"),
+    ]
+
+
 @pytest.mark.parametrize(
     ("mark", "words"),
     [
