@@ -18,13 +18,17 @@ import pytest
 from elastic_runtime.clock import utc_now
 from elastic_runtime.documents import from_json, to_json
 from elastic_runtime.errors import Conflict, InvalidDocument, InvalidSettings
+from elastic_runtime.kubernetes.resources import CONFIG_MAPS
 from elastic_runtime.net import certificates
-from elastic_runtime.run.join import JoinSpec, JoinToken, pin_of
+from elastic_runtime.run import runobjects
+from elastic_runtime.run.join import JoinSpec, JoinToken, OfferedToken, OfferedTokens, pin_of
 from elastic_runtime.run.rundir import RunDir
+from elastic_runtime.run.runobjects import ObjectNames, Part, Term
 from elastic_runtime.run.spec import RunSpec, WorkersSpec
 from elastic_runtime.run.status import Phase, Status, WorkerState, WorkerStatus
 from elastic_training.clusters.document import SizeRequest
 from elastic_training.clusters.fake import FakeCluster
+from elastic_training.clusters.kubernetes.place import KubernetesCluster
 from elastic_training.clusters.local import LocalCluster
 from elastic_training.clusters.registry import substituted
 from elastic_training.clusters.types import RunRef
@@ -34,6 +38,9 @@ from elastic_training.identity.ownership import Owner
 from elastic_training.operators.elastic_horovod import ElasticHorovodOperator
 from elastic_training.scaling.request import ScaleState, judge
 from elastic_training.settings import Join, Recovery, Workers
+from tests.unit.provider.kubernetes_http import KubernetesServer, kubernetes_server
+from tests.unit.provider.kubernetes_objects import root_map
+from tests.unit.provider.manifests_bench import SPEC, everything, objects_of, pods_of
 
 NOON = datetime(2026, 1, 2, 12, tzinfo=UTC)
 OWNER = Owner("nightly", "scheduled__1", "train", -1, 1, "nonce").text()
@@ -58,6 +65,16 @@ def operator(**arguments: Any) -> ElasticHorovodOperator:
         (lambda: operator(workers=Workers(join=Join("10.0.0.5")), cluster="ray:head:8265/s"), "workers.join.address"),
         (lambda: operator(workers=Workers(join=Join("10.0.0.5")), cluster="spark://h:7077/s"), "workers.join.address"),
         (lambda: operator(workers=Workers(join=Join("10.0.0.5")), recovery=Recovery(mode="fixed")), "workers.join"),
+        (lambda: Join(networks="10.0.0.0/16"), "workers.join.networks"),
+        (lambda: Join(networks=["10.0.0.5/16"]), "workers.join.networks"),
+        (lambda: Join(networks=["0.0.0.0/0"]), "workers.join.networks"),
+        (lambda: Join(networks=["10.0.0.0/8; drop"]), "workers.join.networks"),
+        (lambda: Join(networks=[f"10.{each}.0.0/16" for each in range(21)]), "workers.join.networks"),
+        (lambda: operator(workers=Workers(join=Join("10.0.0.5", networks=["10.0.0.0/8"]))), "workers.join.networks"),
+        (
+            lambda: operator(workers=Workers(join=Join(networks=["10.0.0.0/8"])), cluster="slurm:/s"),
+            "workers.join.networks",
+        ),
     ],
 )
 def test_what_cannot_work_is_refused_at_parse(make: Callable[[], Any], field: str) -> None:
@@ -96,8 +113,79 @@ def test_an_address_that_is_known_late_is_checked_then() -> None:
     task = operator(workers=Workers(join=Join("{{ params.address }}")), cluster="{{ params.where }}")
     task.workers = replace(task.workers, join=Join("10.0.0.5"))
     task.cluster = "training"
-    with pytest.raises(InvalidSettings, match="machines cannot join runs of cluster 'training'"):
+    with pytest.raises(InvalidSettings, match="the address by which the cluster reaches it"):
         task.creating_cluster()
+
+
+@pytest.mark.parametrize(
+    ("join", "problem"),
+    [(Join(networks=["10.0.0.0/16", "fd00::/8"]), None), (Join(), "no machine may connect to pods")],
+)
+def test_pods_let_in_the_networks_that_are_given(join: Join, problem: str | None) -> None:
+    task = operator(workers=Workers(join=join), cluster="training", image="trainer:1")
+    with pytest.raises(InvalidSettings, match=problem) if problem else nullcontext():
+        task.creating_cluster()
+    if not problem:
+        assert task.spec("run").join == JoinSpec(networks=("10.0.0.0/16", "fd00::/8"))
+
+
+def offered_in(server: KubernetesServer, root: str) -> tuple[OfferedToken, ...]:
+    annotations = server.run(server.place.api.get(CONFIG_MAPS, root)).annotations
+    return from_json(OfferedTokens, annotations[runobjects.JOIN_TOKENS]).tokens
+
+
+class TestPods:
+    @pytest.fixture
+    def spec(self) -> RunSpec:
+        return replace(SPEC, join=JoinSpec(networks=("10.0.0.0/16",)))
+
+    def test_the_launcher_alone_has_the_key_that_signs(self, spec: RunSpec) -> None:
+        for pod, there in zip(pods_of(objects_of(spec=spec)), (True, False), strict=True):
+            (tls,) = (each["secret"]["items"] for each in pod["spec"]["volumes"] if "secret" in each)
+            assert ({"key": "authority.key", "path": "authority.key"} in tls) is there
+        launcher, _ = pods_of(objects_of())
+        assert "authority.key" not in str(launcher)
+
+    def test_the_machines_reach_launcher_and_workers(self, spec: RunSpec) -> None:
+        policy = everything(objects_of(spec=spec))["NetworkPolicy machines"]
+        assert policy["metadata"]["name"] == f"{spec.name}-join"
+        assert policy["spec"]["ingress"] == [{"from": [{"ipBlock": {"cidr": "10.0.0.0/16"}}]}]
+        [parts] = policy["spec"]["podSelector"]["matchExpressions"]
+        assert parts == {"key": "elastic-training/part", "operator": "In", "values": ["launcher", "worker"]}
+        assert "NetworkPolicy machines" not in everything(objects_of())
+
+    def test_a_token_is_for_the_launcher_in_leadership(self, spec: RunSpec, monkeypatch: pytest.MonkeyPatch) -> None:
+        names, term = ObjectNames(spec.name), Term(4, "pod-uid", 7, NOON, "10.1.2.3", "ab" * 32)
+        root = root_map(spec=spec, owner=OWNER).raw
+        status = {"metadata": {"name": names.status}, "data": {}}
+        with kubernetes_server() as (server, environment):
+            for name, value in environment.items():
+                monkeypatch.setenv(name, value)
+            for manifest, part in ((root, Part.ROOT), (status, Part.STATUS)):
+                labels = {"labels": runobjects.labels(spec.name, spec.uid, part)}
+                server.run(server.place.create(CONFIG_MAPS, {**manifest, "metadata": manifest["metadata"] | labels}))
+            cluster, ref = KubernetesCluster("cloud"), RunRef(spec.name, spec.uid)
+            with pytest.raises(Conflict, match="listens now; try again"):
+                run(cluster.join_command(ref))
+
+            def annotate(text: str) -> None:
+                change = {"metadata": {"annotations": {runobjects.TERM: text}}}
+                server.run(server.place.change(CONFIG_MAPS, names.status, change))
+
+            annotate(to_json(replace(term, pin="")))
+            with pytest.raises(Conflict, match="of a version that machines cannot join"):
+                run(cluster.join_command(ref))
+            annotate(to_json(term))
+            *words, text = run(cluster.join_command(ref, timedelta(minutes=5))).split()
+            assert words == ["elastic-join", spec.name, "--at", "10.1.2.3:7077", "--token"]
+            token = JoinToken.parse(text)
+            assert token.pin.hex() == term.pin
+            [offered] = offered_in(server, names.root)
+            assert (offered.digest, offered.launcher) == (token.digest, 4)
+            annotate(to_json(replace(term, number=5)))
+            run(cluster.join_command(ref))
+            [offered] = offered_in(server, names.root)
+            assert offered.launcher == 5, "those of the launcher before are of no use any more"
 
 
 class TestTokens:
@@ -167,7 +255,7 @@ class TestTokens:
             assert main(["token", "nightly-train"]) == 1
         assert "machines may not join the run nightly-train" in capsys.readouterr().err
 
-    def test_a_place_of_pods_has_none(self) -> None:
+    def test_a_place_that_cannot_has_none(self) -> None:
         cluster = FakeCluster()
         with pytest.raises(InvalidSettings, match="machines cannot join a run that is"):
             run(cluster.join_command(self.claim(cluster)))

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from elastic_runtime.errors import InvalidDocument
 from elastic_runtime.run import runobjects
+from elastic_runtime.run.join import OfferedToken, OfferedTokens
 from elastic_training.clusters.document import NOBODY, RunDocument, SizeRequest, StoredLogLease
 from elastic_training.clusters.kubernetes.documents.root import difference, document, of_run
 from tests.unit.provider.kubernetes_objects import BEGAN, SPEC, Object, after, root, root_map
@@ -38,6 +39,9 @@ documents = st.builds(
         max_size=3,
     ).map(tuple),
     stacks=st.none() | words,
+    tokens=st.lists(st.builds(OfferedToken, words, st.just(BEGAN), st.integers(1, 9)), max_size=3).map(
+        lambda tokens: OfferedTokens(tuple(tokens))
+    ),
     complete=st.booleans(),
 )
 

@@ -215,7 +215,7 @@ class TestChanges:
         assert shown(client)["joinable"] is False
         answer = client.post(f"{API}/token", json=IDS, headers=CHANGING)
         assert answer.status_code == 422
-        assert "machines cannot join a run" in answer.json()["message"]
+        assert "machines may not join the run" in answer.json()["message"]
 
     def test_the_end(self, fake: FakeCluster, client: Browser) -> None:
         deferred(operator(deferrable=True), trying())

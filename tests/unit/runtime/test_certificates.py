@@ -12,6 +12,7 @@ import pytest
 from cryptography import x509
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
+from elastic_runtime.errors import InvalidDocument
 from elastic_runtime.net import certificates
 
 
@@ -72,3 +73,26 @@ def test_all_are_valid_for_a_month_unless_it_is_said(folder: Path, name: str, tm
     assert timedelta(days=30) <= certificate.not_valid_after_utc - certificate.not_valid_before_utc < timedelta(days=31)
     certificates.create(tmp_path / "tls", validity=timedelta(days=365))
     assert certificates.expiry(tmp_path / "tls") > certificates.expiry(folder) + timedelta(days=300)
+
+
+class TestAuthority:
+    """For a launcher that lets machines join, and is in another process than its creator."""
+
+    def test_signs_where_its_key_was_written_as_where_it_was_made(self, tmp_path: Path) -> None:
+        made = certificates.create(tls := tmp_path / "tls", validity=timedelta(days=2))
+        made.write_key(tls)
+        assert stat.S_IMODE((tls / "authority.key").stat().st_mode) == 0o600
+        read_again = certificates.Authority.read(tls)
+        request = certificates.request_for(certificates.new_key()[0])
+        certificate = x509.load_pem_x509_certificate(read_again.answer(request, "joined-1", timedelta(days=9)).encode())
+        certificate.verify_directly_issued_by(read(tls / "ca.crt"))
+        assert certificate.not_valid_after_utc <= read(tls / "ca.crt").not_valid_after_utc
+        assert read_again.root == made.root
+
+    @pytest.mark.parametrize("key", [None, b"", b"-----BEGIN PRIVATE KEY-----"])
+    def test_one_without_a_key_is_refused(self, tmp_path: Path, key: bytes | None) -> None:
+        certificates.create(tls := tmp_path / "tls")
+        if key is not None:
+            (tls / "authority.key").write_bytes(key)
+        with pytest.raises(InvalidDocument, match="the key of the run's authority"):
+            certificates.Authority.read(tls)

@@ -20,6 +20,7 @@ from elastic_runtime import __version__
 from elastic_runtime.agent.join import JoinArguments, join, parse_arguments
 from elastic_runtime.agent.notices.clouds import NO_METADATA
 from elastic_runtime.clock import utc_now
+from elastic_runtime.documents import to_json
 from elastic_runtime.engines.base import SessionState
 from elastic_runtime.errors import Conflict, InvalidSettings
 from elastic_runtime.launcher import __main__ as launcher
@@ -27,9 +28,18 @@ from elastic_runtime.launcher import loop
 from elastic_runtime.launcher.__main__ import check_address
 from elastic_runtime.launcher.decision.decide import choose_ranks
 from elastic_runtime.launcher.decision.facts import HoldSize, ListRanks
+from elastic_runtime.launcher.kubernetes.join_tokens import RootTokens
 from elastic_runtime.protocol.joining import JoinGranted, JoinRequest
 from elastic_runtime.protocol.wire import Ready, Release, encode
-from elastic_runtime.run.join import JoinSpec, JoinToken, is_joined, joined_name
+from elastic_runtime.run.join import (
+    MAX_TOKENS,
+    JoinSpec,
+    JoinToken,
+    OfferedToken,
+    OfferedTokens,
+    is_joined,
+    joined_name,
+)
 from elastic_runtime.run.rundir import ReclaimNotice, RunDir
 from elastic_runtime.run.spec import RecoveryMode, RecoverySpec, RunSpec
 from elastic_runtime.run.status import EventKind, Status
@@ -188,6 +198,37 @@ class TestWhoTrains:
 
 def test_workers_of_a_place_are_not_called_so() -> None:
     assert [is_joined(name) for name in ("joined-1", "joined-1.r2", "worker-1")] == [True, True, False]
+    pods_of_a_dag_of_that_name = "joined-1-train-u2hvmmgf-worker-x7k2p", "joined-train-worker-x7k2p.r1"
+    assert not any(map(is_joined, pods_of_a_dag_of_that_name))
+
+
+class TestTokensOfARunInPods:
+    def offered(self, digest: str = "d", launcher: int = 3) -> OfferedToken:
+        return OfferedToken(digest, NOON + timedelta(hours=1), launcher)
+
+    def test_are_of_one_launcher_and_can_be_used_once_until_they_expire(self) -> None:
+        text = to_json(OfferedTokens((self.offered(), self.offered("other", launcher=2))))
+        tokens = RootTokens(lambda: text, 3)
+        assert tokens.has_token("d", NOON)
+        assert not tokens.has_token("d", NOON + timedelta(hours=1))
+        assert not tokens.has_token("other", NOON)
+        assert not tokens.take_token("other", NOON)
+        assert tokens.take_token("d", NOON)
+        assert not tokens.take_token("d", NOON)
+        assert not tokens.has_token("d", NOON)
+
+    @pytest.mark.parametrize("text", [None, "", "{}", "[]", "nonsense", '{"tokens": [{"digest": "d"}]}'])
+    def test_what_cannot_be_read_is_none(self, text: str | None) -> None:
+        assert not RootTokens(lambda: text, 3).has_token("d", NOON)
+
+    def test_there_are_a_hundred_open_ones_at_most(self) -> None:
+        tokens = OfferedTokens()
+        for number in range(MAX_TOKENS):
+            tokens = tokens.and_one(self.offered(str(number)), NOON)
+        with pytest.raises(Conflict, match="100 tokens of this run"):
+            tokens.and_one(self.offered("more"), NOON)
+        assert len(tokens.and_one(self.offered("more"), NOON + timedelta(hours=1)).tokens) == 1
+        assert len(tokens.and_one(self.offered("more", launcher=4), NOON).tokens) == 1
 
 
 @pytest.fixture

@@ -13,8 +13,9 @@ from elastic_runtime.errors import OwnershipLost
 from elastic_runtime.kubernetes.resources import CONFIG_MAPS, PODS, REPLICA_SETS
 from elastic_runtime.launcher.decision.facts import LeadershipState
 from elastic_runtime.launcher.decision.sizing import SizeWish
+from elastic_runtime.launcher.kubernetes.platform import OUTLIVING
 from elastic_runtime.launcher.record.askers import Askers
-from elastic_runtime.run.runobjects import CANCEL, LEASE, REQUESTS, STACKS, WATCHED
+from elastic_runtime.run.runobjects import CANCEL, JOIN_TOKENS, LEASE, REQUESTS, STACKS, WATCHED
 from elastic_runtime.run.status import Phase
 from tests.unit.runtime.fake_kubernetes import FakePlace
 from tests.unit.runtime.kubernetes_bench import NOON, Watched, enter, lay_down, pod, published, spec, status
@@ -206,5 +207,30 @@ def test_costs_little_while_nothing_happens() -> None:
             watched.platform.publish(replace(status(RUN), updated=NOON + timedelta(seconds=second)))
             await asyncio.sleep(1)
         assert sum(place.calls.values()) == 0
+
+    within(test)
+
+
+def test_a_machine_that_joined_is_in_no_pod_and_none_is_ended_for_it() -> None:
+    async def test(place: FakePlace, watched: Watched, _: asyncio.Event) -> None:
+        await asyncio.sleep(MOMENT)
+        for name in ("joined-1", "joined-1.r1"):
+            watched.platform.came(name)
+            assert watched.platform.stray(name) is None
+            await asyncio.sleep(2 * OUTLIVING)
+            assert watched.platform.stray(name) is None
+            assert watched.platform.end(name) == "what is left of it on its machine stays"
+            watched.platform.gone(name)
+        assert watched.platform.warnings() == ()
+
+    within(test)
+
+
+def test_tokens_to_join_are_the_roots() -> None:
+    async def test(place: FakePlace, watched: Watched, _: asyncio.Event) -> None:
+        assert watched.platform.join_tokens() is None
+        await place.change(CONFIG_MAPS, NAMES.root, {"metadata": {"annotations": {JOIN_TOKENS: "{}"}}})
+        await asyncio.sleep(MOMENT)
+        assert watched.platform.join_tokens() == "{}"
 
     within(test)

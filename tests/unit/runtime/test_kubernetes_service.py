@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import io
 import logging
+import ssl
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
@@ -27,8 +28,10 @@ from elastic_runtime.launcher.kubernetes import __main__ as program
 from elastic_runtime.launcher.kubernetes import service
 from elastic_runtime.launcher.kubernetes.leadership import fenced, next_term
 from elastic_runtime.launcher.kubernetes.settings import LauncherSettings, read_settings
+from elastic_runtime.net import certificates
 from elastic_runtime.run import runobjects
 from elastic_runtime.run.headline import Headline, headline
+from elastic_runtime.run.join import pin_of
 from elastic_runtime.run.runobjects import COMPLETE, HEADLINE, SCRIPTS_KEY, SPEC_KEY, ObjectNames, Term
 from elastic_runtime.run.shipment import content, pack
 from elastic_runtime.run.status import Phase, Status
@@ -66,6 +69,23 @@ class TestTerms:
         without = replace(RUN, checkpoint=None)
         assert fenced(without, Term(3, "x", 99, NOON)) == without
         assert next_term(None, "x", without, NOON).fence == int(NOON.timestamp())
+
+
+class TestJoining:
+    def test_a_launcher_that_machines_join_tells_where_and_how_it_is_recognized(self, tmp_path: Path) -> None:
+        certificates.create(tmp_path / "tls")
+        settings = replace(SETTINGS, tls=tmp_path / "tls")
+        door = service.door_of(settings)
+        assert door.address == "127.0.0.1"
+        certificate = ssl.PEM_cert_to_DER_cert((tmp_path / "tls" / "launcher.crt").read_text())
+        assert door.pin == pin_of(certificate).hex()
+        term = next_term(None, "x", RUN, NOON, door)
+        assert from_json(Term, to_json(term)) == term
+        assert '"pin"' not in to_json(next_term(None, "x", RUN, NOON))
+
+    def test_one_without_its_certificate_cannot_run(self) -> None:
+        with pytest.raises(InvalidDocument, match="the launcher's certificate cannot be read"):
+            service.door_of(SETTINGS)
 
 
 class TestBegin:

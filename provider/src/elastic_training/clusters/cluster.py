@@ -29,7 +29,7 @@ from elastic_runtime.clock import utc_now
 from elastic_runtime.errors import ClusterUnavailable, Conflict, InvalidSettings, OwnershipLost, RunNotFound
 from elastic_runtime.printable import printable
 from elastic_runtime.retry import within
-from elastic_runtime.run.join import TOKEN_LIFETIME
+from elastic_runtime.run.join import TOKEN_LIFETIME, is_joined
 from elastic_runtime.run.spec import RunSpec
 from elastic_runtime.run.status import Status, WorkerStatus
 from elastic_training.clusters.claiming import BeforeTakeover, Claiming
@@ -214,6 +214,9 @@ class Cluster:
         """
         found = await self._read(ref)
         await _check_present(self._place, found, worker)
+        if is_joined(worker):
+            problem = f"{worker} joined by hand, from another machine"
+            raise InvalidSettings("worker", problem, "End its elastic-join there, with SIGTERM or Ctrl-C")
         if not await self._place.reclaim(found, worker, grace):
             raise _no_worker(found, worker, ())
         return utc_now() + grace
@@ -230,7 +233,13 @@ class Cluster:
             Conflict: its launcher does not listen, or there are too many tokens.
             RunNotFound: no such run.
         """
-        return await self._place.join_command(await self._read(ref), lifetime)
+        found = await self._read(ref)
+        if found.spec.join is None:
+            remedy = (
+                "Write workers=Workers(join=Join()) in its task; on this machine with an address, in pods with networks"
+            )
+            raise InvalidSettings("workers.join", f"machines may not join the run {ref.name}", remedy)
+        return await self._place.join_command(found, lifetime)
 
     async def dump_stacks(self, ref: RunRef) -> None:
         """Have each rank write into the run's log where it stands, soon; for a stalled run. Raises RunNotFound."""

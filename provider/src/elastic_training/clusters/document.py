@@ -16,6 +16,7 @@ from elastic_runtime.documents import from_plain
 from elastic_runtime.errors import InvalidDocument, InvalidSettings, OwnershipLost
 from elastic_runtime.marks import SPARSE
 from elastic_runtime.run.headline import Headline
+from elastic_runtime.run.join import OfferedToken, OfferedTokens
 from elastic_runtime.run.spec import RunSpec, WorkersSpec
 from elastic_training.clusters.types import LOG_START, RunRef, RunSummary
 
@@ -180,6 +181,8 @@ class RunDocument:
     """Requests for a size, the newest last."""
     stacks: str | None = None
     """The last request for the ranks' stacks; None: nobody has asked."""
+    tokens: OfferedTokens = field(default_factory=OfferedTokens)
+    """With which machines may join, where the place keeps them here."""
     complete: bool = True
     """Whether all of the run was created; until then its creator is at work, or has died."""
     going: bool = False
@@ -273,6 +276,10 @@ class RunDocument:
         """Return the document with the request of that name marked as done."""
         done = (replace(each, done=True) if each.name == name else each for each in self.requests)
         return replace(self, requests=tuple(done))
+
+    def with_token(self, token: OfferedToken, now: datetime) -> Self:
+        """Return the document with another token to join. Raise Conflict if there are too many."""
+        return replace(self, tokens=self.tokens.and_one(token, now))
 
     def check_owner(self, owner: str) -> None:
         """Raise OwnershipLost if another try owns the run."""

@@ -42,7 +42,7 @@ from elastic_runtime.errors import (
 from elastic_runtime.net.certificates import certified_address
 from elastic_runtime.printable import printable
 from elastic_runtime.run.headline import headline
-from elastic_runtime.run.join import JoinToken, is_joined, join_command, pin_of
+from elastic_runtime.run.join import JoinToken, join_command, pin_of
 from elastic_runtime.run.reading import last_line, open_file, read_bytes
 from elastic_runtime.run.rundir import ReclaimNotice, RunDir
 from elastic_runtime.run.spec import RunSpec
@@ -452,9 +452,7 @@ class FolderPlace(PolledPlace):
     @in_thread
     def join_command(self, found: RunDocument, lifetime: timedelta) -> str:
         run, name, join = self._opened(found.ref.name), found.ref.name, found.spec.join
-        if join is None:
-            remedy = 'Write workers=Workers(join=Join()) in its task; on this machine with an address, Join("10.0.0.5")'
-            raise InvalidSettings("workers.join", f"machines may not join the run {name}", remedy)
+        assert join is not None
         try:
             certificate = run.launcher_certificate()
             token, address = JoinToken.create(pin_of(certificate)), certified_address(certificate)
@@ -466,9 +464,6 @@ class FolderPlace(PolledPlace):
     @override
     @in_thread
     def reclaim(self, found: RunDocument, worker: str, grace: timedelta) -> bool:
-        if is_joined(worker):
-            problem = f"{worker} joined by hand, from another machine"
-            raise InvalidSettings("worker", problem, "End its elastic-join there, with SIGTERM or Ctrl-C")
         notice = ReclaimNotice(source="drill", deadline=utc_now() + grace)
         self._opened(found.ref.name).write_notice(worker, notice)
         return True

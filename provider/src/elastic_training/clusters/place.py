@@ -23,6 +23,8 @@ from elastic_training.clusters.claims import Observed, Times
 from elastic_training.clusters.document import RunDocument
 from elastic_training.clusters.types import LogLines, Quiet, RunRef, RunSummary, StatusChanged, Update, differing
 
+JOINABLE = "on this machine, in a pool, in pods, Slurm, Ray or Spark"
+"""Places whose runs machines can join."""
 T = TypeVar("T")
 S = TypeVar("S")
 P = ParamSpec("P")
@@ -156,14 +158,14 @@ class Place(ABC):
         """Send a worker the notice that it will be taken after that time; False when there is no such worker."""
 
     async def join_command(self, found: RunDocument, lifetime: timedelta) -> str:  # noqa: ARG002  # for those that can
-        """Return a command with a new token, by which a machine may join the run, once. Secret.
+        """Return a command with a new token, by which a machine may join the run, once. Secret. It has ``spec.join``.
 
         Raises:
             Conflict: not now.
             InvalidSettings: machines may not join this run.
         """
         problem = f"machines cannot join a run that is {self.where}"
-        raise InvalidSettings("workers.join", problem, "Train on this machine, in a pool, in Slurm, Ray or Spark")
+        raise InvalidSettings("workers.join", problem, f"Train {JOINABLE}")
 
 
 class PolledPlace(Place):

@@ -25,6 +25,7 @@ from elastic_runtime.spark.jobs import SparkSpec
 from elastic_training.airflow.versions import folder_of
 from elastic_training.clusters.cluster import Cluster
 from elastic_training.clusters.location import LOCAL, RAY, SLURM, SPARK, Location, SparkName
+from elastic_training.clusters.place import JOINABLE
 from elastic_training.clusters.registry import (
     check_cluster,
     cluster_called,
@@ -492,7 +493,7 @@ class TrainingArguments(ReportsLineage):
 
 
 def check_joinable(workers: Workers, cluster: str) -> None:
-    """Launchers in pods do not have the key that signs certificates.
+    """Launchers of places of other packages do not have the key that signs certificates.
 
     Raises:
         InvalidSettings: machines cannot join runs of this cluster, and are to; or the address is missing, or needless.
@@ -500,16 +501,16 @@ def check_joinable(workers: Workers, cluster: str) -> None:
     if not workers.join or is_template(workers.join):
         return
     address = workers.join_address()
-    if is_jobs(cluster):
+    if is_jobs(cluster) or has_pods(cluster):
         if address:
             problem = f"with cluster {cluster!r}, the launcher listens on the address by which the cluster reaches it"
-            raise InvalidSettings("workers.join.address", problem, "Leave it out: Join()")
+            raise InvalidSettings("workers.join.address", problem, "Leave it out")
     elif not is_local(cluster):
         problem = f"machines cannot join runs of cluster {cluster!r}"
-        remedy = "Leave it out, or train on this machine, in a pool, in Slurm, Ray or Spark"
-        raise InvalidSettings("workers.join", problem, remedy)
+        raise InvalidSettings("workers.join", problem, f"Leave it out, or train {JOINABLE}")
     elif address is not None:
         JoinSpec(address).check_address()
+    workers.check_networks(pods=has_pods(cluster))
 
 
 def check_gpus(workers: Workers, environment: Mapping[str, str]) -> None:

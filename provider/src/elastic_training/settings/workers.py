@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -22,10 +22,13 @@ class Join(Settings):
     """Where other machines join a run by hand, with a token of ``elastic-training token RUN``."""
 
     address: str | Any = ""
-    """IP address by which they reach this machine. Launcher and ranks listen on it. In Slurm, Ray and Spark, leave it
-    out: it is the one by which the cluster reaches the launcher."""
+    """IP address by which they reach this machine. Launcher and ranks listen on it. Leave it out in pods and in Slurm,
+    Ray and Spark: it is the one by which the cluster reaches the launcher."""
     port: IntOrTemplate = JOIN_PORT
-    """Of the launcher. Two runs whose launchers run on one machine need two."""
+    """Of the launcher. Two runs whose launchers run on one machine need two. In pods it is fixed."""
+    networks: Sequence[str] | Any = ()
+    """In pods only, and needed there: networks of the machines, as in ``["10.0.0.0/16"]``. They may connect to the
+    run's pods."""
 
     def __post_init__(self) -> None:
         self.known(address="127.0.0.1").spec()
@@ -33,7 +36,11 @@ class Join(Settings):
     @all_known()
     def spec(self) -> JoinSpec:
         """Return the launcher's specification. Raise InvalidSettings, also for rendered values."""
-        return JoinSpec(str(self.address), whole_number("workers.join.port", self.port, least=0))
+        port = whole_number("workers.join.port", self.port, least=0)
+        if isinstance(self.networks, str) or not isinstance(self.networks, Sequence):
+            problem = f"{self.networks!r:.60} is not a list of networks"
+            raise InvalidSettings("workers.join.networks", problem, 'Write ["10.0.0.0/16"]')
+        return JoinSpec(str(self.address), port, tuple(map(str, self.networks)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +82,7 @@ class Workers(Settings):
     """Whether a training in a pool takes workers that nobody wishes for, up to ``max``, until somebody does."""
 
     join: Join | Mapping[str, Any] | Any | None = None
-    """Lets other machines join by hand. Not in pods, and not with ``mode="fixed"``."""
+    """Lets other machines join by hand. Not with ``mode="fixed"``."""
 
     def __post_init__(self) -> None:
         self.known().spec()
@@ -92,6 +99,15 @@ class Workers(Settings):
         if not self.join or is_template(self.join) or is_template(address := self._join().address):
             return None
         return str(address)
+
+    def check_networks(self, *, pods: bool) -> None:
+        """Whether they are given where they are needed, and nowhere else. Raise InvalidSettings."""
+        join = self._join()
+        if is_template(join.networks) or bool(join.networks) == pods:
+            return
+        problem = "no machine may connect to pods" if pods else "only pods are closed for other machines"
+        remedy = 'Write the machines\' networks: Join(networks=["10.0.0.0/16"])' if pods else "Leave it out"
+        raise InvalidSettings("workers.join.networks", problem, remedy)
 
     def _join(self) -> Join:
         return settings_of(Join, "workers.join", self.join, 'Join("10.0.0.5")')

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 LAUNCHER = "launcher"
 """Name in the launcher's certificate, which agents check whatever address they dial."""
+AUTHORITY_KEY = "authority.key"
 AGENT = "agent"
 """Name in the certificate of the agents that the run's place starts. Others have one each, of their own name."""
 _ROOT = "elastic run"
@@ -33,18 +34,42 @@ VALIDITY = timedelta(days=30)
 
 
 class Authority:
-    """The run's certificate authority. Its key is in the memory of this process alone.
+    """The run's certificate authority. Its key is in the memory of this process, unless it is written for a launcher.
 
     Args:
-        validity: of its own certificate, and of most others, from now on.
+        key: its own.
+        until: end of its own certificate, and of most others.
+        root: its own certificate; None: a new one.
     """
 
-    def __init__(self, validity: timedelta) -> None:
+    def __init__(self, key: ec.EllipticCurvePrivateKey, until: datetime, root: bytes | None = None) -> None:
+        self._key, self._until = key, until
+        self.root = root or self._signed(_ROOT, key.public_key(), until)
+        """Its own certificate."""
+
+    @classmethod
+    def new(cls, validity: timedelta) -> Authority:
+        """Return a new one, whose certificate is valid from now on."""
+        return cls(new_key()[0], datetime.now(UTC) + validity)
+
+    @classmethod
+    def read(cls, folder: Path) -> Authority:
+        """Return the one of a folder of :func:`create`. Raise InvalidDocument where it has no key of P-256."""
+        from cryptography.hazmat.primitives import serialization
         from cryptography.hazmat.primitives.asymmetric import ec
 
-        self._key, self._until = ec.generate_private_key(ec.SECP256R1()), datetime.now(UTC) + validity
-        self.root = self._signed(_ROOT, self._key.public_key(), self._until)
-        """Its own certificate."""
+        try:
+            key = serialization.load_pem_private_key((folder / AUTHORITY_KEY).read_bytes(), None)
+            root = (folder / "ca.crt").read_bytes()
+        except (OSError, ValueError, TypeError) as error:
+            raise InvalidDocument(f"the key of the run's authority cannot be read: {error}") from error
+        if not isinstance(key, ec.EllipticCurvePrivateKey):
+            raise InvalidDocument("the key of the run's authority is not one of P-256")
+        return cls(key, expiry(folder), root)
+
+    def write_key(self, folder: Path) -> None:
+        """Write its key beside the certificates, for a launcher that lets machines join."""
+        write(folder / AUTHORITY_KEY, _pem(self._key))
 
     def certificate(self, name: str, key: ec.EllipticCurvePublicKey, names: Iterable[str] = ()) -> bytes:
         """Return the certificate of the launcher, or of the agents.
@@ -118,7 +143,7 @@ def create(folder: Path, names: Iterable[str] = (), validity: timedelta = VALIDI
         validity: from now on.
     """
     folder.mkdir(mode=0o700)
-    authority = Authority(validity)
+    authority = Authority.new(validity)
     write(folder / "ca.crt", authority.root)
     for name in (LAUNCHER, AGENT):
         key, pem = new_key()
@@ -130,12 +155,17 @@ def create(folder: Path, names: Iterable[str] = (), validity: timedelta = VALIDI
 
 def new_key() -> tuple[ec.EllipticCurvePrivateKey, bytes]:
     """Return a new key, also as PEM without encryption."""
-    from cryptography.hazmat.primitives import serialization
     from cryptography.hazmat.primitives.asymmetric import ec
 
     key = ec.generate_private_key(ec.SECP256R1())
+    return key, _pem(key)
+
+
+def _pem(key: ec.EllipticCurvePrivateKey) -> bytes:
+    from cryptography.hazmat.primitives import serialization
+
     pem, pkcs8 = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
-    return key, key.private_bytes(pem, pkcs8, serialization.NoEncryption())
+    return key.private_bytes(pem, pkcs8, serialization.NoEncryption())
 
 
 def request_for(key: ec.EllipticCurvePrivateKey) -> str:

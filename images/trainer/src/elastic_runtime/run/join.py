@@ -10,12 +10,14 @@ import base64
 import binascii
 import hashlib
 import ipaddress
+import re
 import secrets
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Self
 
-from elastic_runtime.errors import InvalidSettings
+from elastic_runtime.errors import Conflict, InvalidSettings
+from elastic_runtime.marks import SPARSE
 
 JOIN_PORT = 7443
 """By default."""
@@ -24,6 +26,8 @@ TOKEN_LIFETIME = timedelta(hours=1)
 LONGEST_LIFETIME = timedelta(days=7)
 MAX_TOKENS = 100
 """Tokens of a run that are neither used nor expired."""
+TOO_MANY = f"{MAX_TOKENS} tokens of this run are neither used nor expired; use one, or try again later"
+MOST_NETWORKS = 20
 BY_NAME = ("horovod", "horovodrun")
 """Engines some of whose connections use the address that a machine's own name resolves to."""
 HOW_TO_NAME = "Horovod connects to that address, too: write a line with the right one and that name into its /etc/hosts"
@@ -31,6 +35,8 @@ _BYTES = 32
 """Of each part of a token."""
 _PREFIX = "join-"
 _JOINED = "joined-"
+_NAME = re.compile(rf"{_JOINED}[0-9]+(\.r[0-9]+)?")
+"""Of its first connection, or of a later one. A run of a DAG ``joined`` has pods whose names begin alike."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,10 +47,18 @@ class JoinSpec:
     """IP address of the launcher's machine, on which launcher and ranks listen. Empty: the one by which a batch system
     reaches the launcher."""
     port: int = JOIN_PORT
+    networks: tuple[str, ...] = field(default=(), metadata=SPARSE)
+    """Of runs in pods: networks from which machines may connect to these, as in 10.0.0.0/16."""
 
     def __post_init__(self) -> None:
         if self.address:
             self.check_address()
+        if len(self.networks) > MOST_NETWORKS:
+            raise InvalidSettings(
+                "workers.join.networks", f"there are more than {MOST_NETWORKS}", "Write fewer, larger"
+            )
+        for each in self.networks:
+            _check_network(each)
         if not 1024 <= self.port <= 65535:
             problem = f"{self.port} is not a port that a program without rights can have"
             raise InvalidSettings("workers.join.port", problem, "Write 1024 to 65535")
@@ -61,6 +75,16 @@ class JoinSpec:
             raise InvalidSettings("workers.join.address", problem, remedy)
 
 
+def _check_network(text: str) -> None:
+    try:
+        network = ipaddress.ip_network(text)
+    except ValueError:
+        network = None
+    if network is None or not network.prefixlen or str(network) != text:
+        problem = f"{text!r} is not a network of a part of all addresses"
+        raise InvalidSettings("workers.join.networks", problem, "Write the machines' network, as in 10.0.0.0/16")
+
+
 def joined_name(number: int) -> str:
     """Return the name of the worker that joined as that one, from 1 on."""
     return f"{_JOINED}{number}"
@@ -68,7 +92,7 @@ def joined_name(number: int) -> str:
 
 def is_joined(worker: str) -> bool:
     """Whether a worker of that name joined by hand. No place calls its own workers so."""
-    return worker.startswith(_JOINED)
+    return _NAME.fullmatch(worker) is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +129,30 @@ class JoinToken:
     def digest(self) -> str:
         """Name under which the run knows it. Not secret."""
         return digest_of(self.secret.hex())
+
+
+@dataclass(frozen=True, slots=True)
+class OfferedToken:
+    """A token of a run whose launcher is in a pod."""
+
+    digest: str
+    until: datetime
+    launcher: int
+    """Number of the launcher's term: the next launcher does not know which tokens were used."""
+
+
+@dataclass(frozen=True, slots=True)
+class OfferedTokens:
+    """Those of a run that were not removed yet."""
+
+    tokens: tuple[OfferedToken, ...] = ()
+
+    def and_one(self, token: OfferedToken, now: datetime) -> OfferedTokens:
+        """Return these and another, without those of no use any more. Raise Conflict if there are too many."""
+        kept = [each for each in self.tokens if now < each.until and each.launcher == token.launcher]
+        if len(kept) >= MAX_TOKENS:
+            raise Conflict(TOO_MANY)
+        return OfferedTokens((*kept, token))
 
 
 def join_command(run: str, address: str, port: int, token: str) -> str:

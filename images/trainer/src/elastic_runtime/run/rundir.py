@@ -37,7 +37,7 @@ from pathlib import Path
 from elastic_runtime.documents import from_json, parse_json, to_json, write_atomically
 from elastic_runtime.errors import Conflict, ElasticError, InvalidDocument, RunNotFound
 from elastic_runtime.run.headline import Headline, headline
-from elastic_runtime.run.join import MAX_TOKENS
+from elastic_runtime.run.join import MAX_TOKENS, TOO_MANY
 from elastic_runtime.run.locking import is_locked
 from elastic_runtime.run.reading import LONGEST, read_bytes, read_start
 from elastic_runtime.run.spec import RunSpec
@@ -234,8 +234,7 @@ class RunDir:
         self.tokens.mkdir(mode=0o700, exist_ok=True)
         open_tokens = [each for each in self.tokens.iterdir() if self._is_valid(each, now)]
         if len(open_tokens) >= MAX_TOKENS:
-            problem = f"{MAX_TOKENS} tokens of this run are neither used nor expired; use one, or try again later"
-            raise Conflict(problem)
+            raise Conflict(TOO_MANY)
         write_atomically(self.tokens / digest, (now + lifetime).isoformat())
 
     def has_token(self, digest: str, now: datetime) -> bool:

@@ -9,8 +9,9 @@ kind            name                  written by                  meaning
 ConfigMap       ``RUN``               creator                     the **root**: owns all below; data ``spec.json``;
                                                                   the annotations below say who owns and who waits
 ConfigMap       ``RUN-status``        creator (empty), launcher   data ``status.json``; annotations TERM, HEADLINE
-Secret          ``RUN-tls``           creator, once               the run's certificates (no authority's key), and for
-                                                                  the launcher the files that came with the run
+Secret          ``RUN-tls``           creator, once               the run's certificates, and for the launcher the
+                                                                  files that came with the run, and the authority's
+                                                                  key if machines may join by hand
 Secret          ``RUN-store``         creator, once, where        credentials of the checkpoint store, from an Airflow
                                       they were given             connection: environment of the workers
 Service         ``RUN-launcher``      creator, once               the address that agents dial, LAUNCHER_PORT
@@ -18,6 +19,8 @@ Job             ``RUN-launcher``      creator, once               one launcher p
 ReplicaSet      ``RUN-worker``        creator; its ``scale``:     as many worker pods as wanted: ``kubectl scale``,
                                       anybody                     HPA and the sensor all use the same door
 NetworkPolicy   ``RUN``               creator, once               only pods of the run talk to pods of the run
+NetworkPolicy   ``RUN-join``          creator, once, where        machines of these networks talk to launcher and
+                                      machines may join           workers
 Service and     ``RUN-jupyter``       creator, once, where        Jupyter beside the workers, for whoever has its token;
 ReplicaSet                            it was asked for            the launcher ends it with the run
 PodDisruption-  ``RUN-worker``        creator, once, where        drains take one worker at a time
@@ -30,9 +33,11 @@ creator has died half way. Deleting the root, with its uid as precondition, dele
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
+
+from elastic_runtime.marks import SPARSE
 
 PREFIX = "elastic-training"
 
@@ -48,7 +53,7 @@ PART_LABEL = f"{PREFIX}/part"
 DEPLOYMENT_LABEL = f"{PREFIX}/deployment"
 """On every object and pod, where it is known: which deployment of Airflow has created the run."""
 
-# Annotations of the root. All but LEASE, WATCHED, CANCEL and STACKS are of no interest to the launcher.
+# Annotations of the root. All but LEASE, WATCHED, CANCEL, STACKS and JOIN_TOKENS are of no interest to the launcher.
 OWNER = f"{PREFIX}/owner"
 """Opaque text: the try of the task that the run works for."""
 PODS = f"{PREFIX}/pods"
@@ -68,6 +73,8 @@ COLLECTED = f"{PREFIX}/collected"
 """Present once the result has been taken."""
 REQUESTS = f"{PREFIX}/requests"
 """JSON list: the wishes for a size, by name, with the size that each came to; the newest :data:`MAX_REQUESTS`."""
+JOIN_TOKENS = f"{PREFIX}/join-tokens"
+"""JSON of :class:`~elastic_runtime.run.join.OfferedTokens`: digests of those with which machines may join."""
 COMPLETE = f"{PREFIX}/complete"
 """Present once every object of the run was created."""
 MAX_REQUESTS = 100
@@ -136,6 +143,8 @@ class Part(StrEnum):
     LAUNCHER = "launcher"
     WORKER = "worker"
     NETWORK = "network"
+    MACHINES = "machines"
+    """What lets machines in that join by hand."""
     JUPYTER = "jupyter"
 
 
@@ -150,6 +159,10 @@ class Term:
     fence: int
     """Its token at the checkpoint store: larger than that of every launcher before it."""
     since: datetime
+    address: str = field(default="", metadata=SPARSE)
+    """Of its pod, where machines may join by hand."""
+    pin: str = field(default="", metadata=SPARSE)
+    """SHA-256 of its certificate, hexadecimal, by which they recognize it."""
 
 
 class ObjectNames:
@@ -176,6 +189,8 @@ class ObjectNames:
         """Name of Jupyter's Service and ReplicaSet."""
         self.network = run
         """Name of the NetworkPolicy."""
+        self.machines = f"{run}-join"
+        """Name of the NetworkPolicy for machines that join by hand."""
 
 
 def audience(run: str, uid: str) -> str:

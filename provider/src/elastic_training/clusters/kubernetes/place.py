@@ -14,13 +14,15 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 from typing_extensions import override
 
 from elastic_runtime.clock import utc_now
-from elastic_runtime.errors import ElasticError, FailureKind, InvalidSettings, RunNotFound
+from elastic_runtime.documents import from_json
+from elastic_runtime.errors import Conflict, ElasticError, FailureKind, InvalidSettings, RunNotFound
 from elastic_runtime.kubernetes.client import Client
 from elastic_runtime.kubernetes.resources import CONFIG_MAPS, PODS, REPLICA_SETS
 from elastic_runtime.protocol.rank_names import WorkerName
 from elastic_runtime.run import runobjects
 from elastic_runtime.run.headline import headline
-from elastic_runtime.run.runobjects import ObjectNames, Part
+from elastic_runtime.run.join import JoinToken, OfferedToken, join_command
+from elastic_runtime.run.runobjects import ObjectNames, Part, Term
 from elastic_runtime.run.spec import RunSpec
 from elastic_runtime.run.status import WorkerStatus
 from elastic_training.clusters.claiming import BeforeTakeover
@@ -53,6 +55,8 @@ _SAID_BY_READERS = (
     FailureKind.LAUNCHER_ERROR,
 )
 """There may be no launcher that would end the run's pods."""
+ATTEMPTS = 10
+"""Writes of the root in a row that may meet a change by somebody else."""
 _log = logging.getLogger(__name__)
 
 
@@ -98,6 +102,15 @@ def _asking(
             return await method(self, client, *args, **kwargs)
 
     return called
+
+
+async def _term(client: Client, ref: RunRef) -> Term:
+    """The present launcher's. Raises Conflict if there is none yet."""
+    status = await client.find(CONFIG_MAPS, ObjectNames(ref.name).status)
+    text = status.annotations.get(runobjects.TERM) if status and of_run(status, ref.uid) else None
+    if text is None:
+        raise Conflict(f"no launcher of the run {ref.name} listens now; try again")
+    return from_json(Term, text)
 
 
 class _Namespace(Place):
@@ -219,6 +232,21 @@ class _Namespace(Place):
             return False
         await client.delete(PODS, pod.name, uid=pod.uid, grace=int(grace.total_seconds()))
         return True
+
+    @_asking
+    @override
+    async def join_command(self, client: Client, found: RunDocument, lifetime: timedelta) -> str:
+        name, term = found.ref.name, await _term(client, found.ref)
+        if not term.pin:
+            raise Conflict(f"the launcher of the run {name} is of a version that machines cannot join")
+        token = JoinToken.create(bytes.fromhex(term.pin))
+        offered = OfferedToken(token.digest, utc_now() + lifetime, term.number)
+        for _ in range(ATTEMPTS):
+            wanted = (present := await compare_and_set.read(client, found.ref)).with_token(offered, utc_now())
+            with suppress(Conflict):  # Whoever waits for the run changes its root every few seconds.
+                await compare_and_set.change(client, present, wanted)
+                return join_command(name, term.address, runobjects.LAUNCHER_PORT, token.text())
+        raise Conflict(f"the run {name} is changed by somebody all the time; try again")
 
     @_asking
     async def sweep(self, client: Client) -> None:

@@ -33,7 +33,19 @@ ATTEMPTS = 10
 """Writes of the status in a row that may meet a change by somebody else."""
 
 
-def next_term(previous: Term | None, holder: str, spec: RunSpec, now: datetime) -> Term:
+@dataclass(frozen=True, slots=True)
+class Door:
+    """Where machines may join by hand; nowhere, if it is empty."""
+
+    address: str = ""
+    pin: str = ""
+    """As :attr:`~elastic_runtime.run.runobjects.Term.pin`."""
+
+
+NO_DOOR = Door()
+
+
+def next_term(previous: Term | None, holder: str, spec: RunSpec, now: datetime, door: Door = NO_DOOR) -> Term:
     """The term of the launcher after the one of ``previous``.
 
     Its fence is larger than any before it: of the launchers before, of the creator's, and of earlier incarnations of
@@ -41,7 +53,8 @@ def next_term(previous: Term | None, holder: str, spec: RunSpec, now: datetime) 
     """
     least = spec.checkpoint.fence if spec.checkpoint else 0
     fence = max(previous.fence + 1 if previous else 0, least, int(now.timestamp()))
-    return Term(number=previous.number + 1 if previous else 1, holder=holder, fence=fence, since=now)
+    number = previous.number + 1 if previous else 1
+    return Term(number=number, holder=holder, fence=fence, since=now, address=door.address, pin=door.pin)
 
 
 def fenced(spec: RunSpec, term: Term) -> RunSpec:
@@ -96,7 +109,7 @@ class Leadership:
 
 
 async def take_over(
-    client: Client, spec: RunSpec, holder: str, now: Callable[[], datetime]
+    client: Client, spec: RunSpec, holder: str, now: Callable[[], datetime], door: Door = NO_DOOR
 ) -> tuple[Leadership, Status | None]:
     """Enter into leadership. Returns it, and what the launcher before has published last.
 
@@ -105,6 +118,7 @@ async def take_over(
         spec: of the run.
         holder: uid of this launcher's pod.
         now: wall clock.
+        door: of this launcher.
 
     Raises:
         OwnershipLost: the run of that name is another one by now.
@@ -116,7 +130,7 @@ async def take_over(
         current = await client.get(CONFIG_MAPS, name)
         if current.labels.get(UID_LABEL) != spec.uid:
             raise OwnershipLost(f"{name} belongs to another incarnation of this run")
-        term = next_term(term_of(current), holder, spec, now())
+        term = next_term(term_of(current), holder, spec, now(), door)
         metadata = {
             "uid": current.uid,
             "resourceVersion": current.version,

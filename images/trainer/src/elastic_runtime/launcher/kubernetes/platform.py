@@ -33,7 +33,8 @@ from elastic_runtime.protocol.rank_names import WorkerName
 from elastic_runtime.protocol.wire import Hello
 from elastic_runtime.retry import Retry
 from elastic_runtime.run import runobjects
-from elastic_runtime.run.runobjects import CANCEL, LEASE, REQUESTS, STACKS, WATCHED, ObjectNames, Part
+from elastic_runtime.run.join import is_joined
+from elastic_runtime.run.runobjects import CANCEL, JOIN_TOKENS, LEASE, REQUESTS, STACKS, WATCHED, ObjectNames, Part
 from elastic_runtime.run.spec import RunSpec
 from elastic_runtime.run.status import Status
 
@@ -132,6 +133,11 @@ class KubernetesPlatform(Platform):
         root = self._root.objects.get(self._names.root)
         return root.annotations.get(REQUESTS) if root else None
 
+    def join_tokens(self) -> str | None:
+        """Return the root's annotation :data:`~elastic_runtime.run.runobjects.JOIN_TOKENS`."""
+        root = self._root.objects.get(self._names.root)
+        return root.annotations.get(JOIN_TOKENS) if root else None
+
     @override
     def cancel(self) -> str | None:
         root = self._root.objects.get(self._names.root)
@@ -177,6 +183,8 @@ class KubernetesPlatform(Platform):
 
     @override
     def stray(self, worker: str, /) -> str | None:
+        if is_joined(worker):  # In no pod, with a certificate of its own.
+            return None
         # Another process may have connected from elsewhere with what was in a pod.
         name, pod, now = WorkerName.parse(worker).pod, self._pod_of(worker), self._loop.time()
         if pod is not None or self._pods.trouble is not None:
@@ -207,6 +215,8 @@ class KubernetesPlatform(Platform):
 
     @override
     def end(self, worker: str, /) -> str:
+        if is_joined(worker):
+            return "what is left of it on its machine stays"
         pod = self._pod_of(worker)
         if pod is None:
             return "its pod is not there any more, as far as is known"

@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import ssl
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TextIO, TypeVar
 
+from elastic_runtime import __version__
 from elastic_runtime.clock import utc_now
 from elastic_runtime.errors import (
     Conflict,
@@ -23,12 +25,16 @@ from elastic_runtime.errors import (
 from elastic_runtime.kubernetes.client import Client
 from elastic_runtime.kubernetes.objects import Object
 from elastic_runtime.kubernetes.resources import CONFIG_MAPS
-from elastic_runtime.launcher.kubernetes.leadership import Leadership, fenced, read_spec, take_over
+from elastic_runtime.launcher.joining import Joining
+from elastic_runtime.launcher.kubernetes.join_tokens import RootTokens
+from elastic_runtime.launcher.kubernetes.leadership import NO_DOOR, Door, Leadership, fenced, read_spec, take_over
 from elastic_runtime.launcher.kubernetes.platform import KubernetesPlatform
 from elastic_runtime.launcher.kubernetes.settings import LauncherSettings
 from elastic_runtime.launcher.loop import Launcher
 from elastic_runtime.launcher.record.output import OutputLog
+from elastic_runtime.net.certificates import LAUNCHER, Authority
 from elastic_runtime.printable import LONG, printable
+from elastic_runtime.run.join import pin_of
 from elastic_runtime.run.runobjects import COMPLETE, SCRIPTS_KEY
 from elastic_runtime.run.shipment import with_content
 from elastic_runtime.run.spec import MAX_PACKED, RunSpec
@@ -78,6 +84,12 @@ async def serve(client: Client, settings: LauncherSettings, taken: asyncio.Event
     """
     begun = await unless(taken, begin(client, settings))
     platform = KubernetesPlatform(client, begun.spec, begun.root, begun.leadership, taken)
+    if begun.spec.join:
+        authority, tokens = (
+            Authority.read(settings.tls),
+            RootTokens(platform.join_tokens, begun.leadership.term.number),
+        )
+        platform.joining = Joining(begun.spec, authority, settings.tls, tokens, __version__)
     await unless(taken, with_retries(platform.fill))
     if begun.previous and begun.previous.phase.final:
         log.info("the run has ended already: %s", begun.previous.phase)
@@ -104,8 +116,18 @@ async def begin(client: Client, settings: LauncherSettings) -> Begun:
     spec, root = await with_retries(lambda: read_spec(client, settings.run, settings.uid))
     spec = with_scripts(spec, settings.tls / SCRIPTS_KEY)
     await whole(client, root)
-    leadership, previous = await with_retries(lambda: take_over(client, spec, settings.pod_uid, utc_now))
+    door = door_of(settings) if spec.join else NO_DOOR
+    leadership, previous = await with_retries(lambda: take_over(client, spec, settings.pod_uid, utc_now, door))
     return Begun(spec, root, leadership, previous)
+
+
+def door_of(settings: LauncherSettings) -> Door:
+    """Where machines join this launcher. Raises InvalidDocument where its certificate cannot be read."""
+    try:
+        certificate = ssl.PEM_cert_to_DER_cert((settings.tls / f"{LAUNCHER}.crt").read_text())
+    except (OSError, ValueError) as error:
+        raise InvalidDocument(f"the launcher's certificate cannot be read: {error}") from error
+    return Door(settings.address, pin_of(certificate).hex())
 
 
 def with_scripts(spec: RunSpec, file: Path) -> RunSpec:

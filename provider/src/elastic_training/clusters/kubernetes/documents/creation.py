@@ -104,7 +104,7 @@ async def _created_before(client: Client, spec: RunSpec) -> RunDocument:
 
 async def _complete(client: Client, made: RunDocument, objects: RunObjects) -> RunDocument:
     owner: str = made.version.uid
-    files = await asyncio.to_thread(_certificates)
+    files = await asyncio.to_thread(_certificates, objects.spec.join is not None)
     if scripts := objects.spec.scripts:
         files[runobjects.SCRIPTS_KEY] = content(scripts)
     answers = [await _create_child(client, owner, each) for each in objects.first(owner, files)]
@@ -169,8 +169,11 @@ async def sweep(client: Client, now: datetime) -> list[str]:
     return swept
 
 
-def _certificates() -> dict[str, bytes]:
+def _certificates(signs: bool) -> dict[str, bytes]:
+    """Those of the run; and the authority's key, if the launcher signs those of machines that join."""
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder) / "tls"
-        certificates.create(place)
+        authority = certificates.create(place)
+        if signs:
+            authority.write_key(place)
         return {path.name: path.read_bytes() for path in place.iterdir()}

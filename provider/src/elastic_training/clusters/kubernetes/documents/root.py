@@ -14,6 +14,7 @@ from elastic_runtime.documents import from_json, parse_json, time_to_text, to_js
 from elastic_runtime.errors import InvalidDocument
 from elastic_runtime.kubernetes.objects import Object, moment
 from elastic_runtime.run import runobjects
+from elastic_runtime.run.join import OfferedTokens
 from elastic_runtime.run.spec import RunSpec
 from elastic_training.clusters.document import RunDocument, SizeRequest, StoredLogLease, read_requests
 
@@ -49,6 +50,7 @@ def document(thing: Object) -> RunDocument:
         log_lease=None if log_lease is None else from_json(StoredLogLease, log_lease),
         requests=_requests(marks.get(runobjects.REQUESTS, "[]")),
         stacks=marks.get(runobjects.STACKS),
+        tokens=from_json(OfferedTokens, marks.get(runobjects.JOIN_TOKENS, "{}")),
         complete=runobjects.COMPLETE in marks,
         going=thing.going,
         version=RootVersion(thing.uid, thing.version, marks.get(runobjects.PODS)),
@@ -71,6 +73,7 @@ def _annotations(document: RunDocument) -> dict[str, str | None]:
         runobjects.WATCHED: "" if document.watched else None,
         runobjects.REQUESTS: json.dumps(to_plain(document.requests), separators=(",", ":")),
         runobjects.STACKS: document.stacks,
+        runobjects.JOIN_TOKENS: to_json(document.tokens) if document.tokens.tokens else None,
         runobjects.COMPLETE: "" if document.complete else None,
     }
 

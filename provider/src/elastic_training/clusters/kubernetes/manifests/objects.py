@@ -123,7 +123,7 @@ class RunObjects:
             root_uid: as the server says.
             launcher_address: the Service's clusterIP.
         """
-        found = [self._network_policy(root_uid)]
+        found = [self._network_policy(root_uid), *self._machines_policy(root_uid)]
         if self.capabilities.disruption_budgets:
             found.append(self._disruption_budget(root_uid))
         workers = self._workers(root_uid, launcher_address)
@@ -184,15 +184,20 @@ class RunObjects:
         # is as good as a shell and goes over the network as it is, is for those whom the API server lets forward it.
         metrics = pod.ports(self.spec).get("metrics")
         scraped = [{"ports": [{"port": metrics, "protocol": "TCP"}]}] if metrics else []
-        policy = {
-            "podSelector": run,
-            "policyTypes": ["Ingress"],
-            "ingress": [{"from": [{"podSelector": run}]}, *scraped],
-        }
-        return {
-            **self._object("networking.k8s.io/v1", "NetworkPolicy", self._names.network, Part.NETWORK, root_uid),
-            "spec": policy,
-        }
+        ingress: list[Manifest] = [{"from": [{"podSelector": run}]}, *scraped]
+        return self._policy(self._names.network, Part.NETWORK, root_uid, run, ingress)
+
+    def _machines_policy(self, root_uid: str) -> Iterator[Manifest]:
+        """For machines that join by hand: they connect to the launcher and to ranks, at any port, not to Jupyter."""
+        if self.spec.join:
+            parts = {"key": runobjects.PART_LABEL, "operator": "In", "values": [Part.LAUNCHER, Part.WORKER]}
+            trained = {"matchLabels": self._run_labels(), "matchExpressions": [parts]}
+            machines = [{"ipBlock": {"cidr": each}} for each in self.spec.join.networks]
+            yield self._policy(self._names.machines, Part.MACHINES, root_uid, trained, [{"from": machines}])
+
+    def _policy(self, name: str, part: Part, root_uid: str, pods: Manifest, ingress: list[Manifest]) -> Manifest:
+        made = self._object("networking.k8s.io/v1", "NetworkPolicy", name, part, root_uid)
+        return {**made, "spec": {"podSelector": pods, "policyTypes": ["Ingress"], "ingress": ingress}}
 
     def _disruption_budget(self, root_uid: str) -> Manifest:
         budget = {

@@ -15,6 +15,7 @@ from typing import Any
 
 from elastic_runtime.errors import InvalidSettings
 from elastic_runtime.kubernetes.nodes import spot_values
+from elastic_runtime.net.certificates import AUTHORITY_KEY
 from elastic_runtime.run import runobjects
 from elastic_runtime.run.runobjects import ObjectNames, Part
 from elastic_runtime.run.spec import JupyterSpec, RunSpec
@@ -87,13 +88,19 @@ def launcher(spec: RunSpec, pods: Pods) -> dict[str, Any]:
         container,
         pods,
         pods.launcher,
-        [certificates(names.tls, "launcher", *((runobjects.SCRIPTS_KEY,) if spec.scripts else ())), *prometheus(spec)],
+        [certificates(names.tls, "launcher", *_further_files(spec)), *prometheus(spec)],
         serviceAccountName=pods.service_account,
         automountServiceAccountToken=True,
         restartPolicy="Never",
         terminationGracePeriodSeconds=LAUNCHER_GRACE,
     )
     return _finished(pod, spec, pods, Part.LAUNCHER)
+
+
+def _further_files(spec: RunSpec) -> list[str]:
+    """Of the launcher, in the Secret of the run's certificates."""
+    files = {runobjects.SCRIPTS_KEY: spec.scripts, AUTHORITY_KEY: spec.join}
+    return [name for name, wanted in files.items() if wanted]
 
 
 def worker(spec: RunSpec, pods: Pods, launcher_address: str, store: str | None = None) -> dict[str, Any]:
