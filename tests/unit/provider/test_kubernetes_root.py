@@ -82,3 +82,8 @@ def test_a_root_of_another_incarnation_or_another_owner_is_told_apart() -> None:
 def test_a_root_without_a_spec_is_not_a_runs() -> None:
     with pytest.raises(InvalidDocument, match="holds no spec"):
         document(Object({**root_map().raw, "data": {}}))
+
+
+@pytest.mark.parametrize("text", ["", "nonsense", "[]", '{"tokens": 3}'])
+def test_tokens_that_cannot_be_read_are_none_and_the_run_can_be(text: str) -> None:
+    assert document(patched(root_map(), {runobjects.JOIN_TOKENS: text})).tokens == OfferedTokens()

@@ -8,6 +8,7 @@ import signal
 from contextlib import nullcontext
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 from ipaddress import ip_address
 from pathlib import Path
 from types import SimpleNamespace
@@ -22,13 +23,16 @@ from elastic_runtime.agent.notices.clouds import NO_METADATA
 from elastic_runtime.clock import utc_now
 from elastic_runtime.documents import to_json
 from elastic_runtime.engines.base import SessionState
-from elastic_runtime.errors import Conflict, InvalidSettings
+from elastic_runtime.errors import Conflict, InvalidDocument, InvalidSettings
 from elastic_runtime.launcher import __main__ as launcher
 from elastic_runtime.launcher import loop
 from elastic_runtime.launcher.__main__ import check_address
+from elastic_runtime.launcher.agents import AgentServer
 from elastic_runtime.launcher.decision.decide import choose_ranks
 from elastic_runtime.launcher.decision.facts import HoldSize, ListRanks
+from elastic_runtime.launcher.joining import Joining
 from elastic_runtime.launcher.kubernetes.join_tokens import RootTokens
+from elastic_runtime.net import certificates
 from elastic_runtime.protocol.joining import JoinGranted, JoinRequest
 from elastic_runtime.protocol.wire import Ready, Release, encode
 from elastic_runtime.run.join import (
@@ -37,6 +41,8 @@ from elastic_runtime.run.join import (
     JoinToken,
     OfferedToken,
     OfferedTokens,
+    check_door,
+    digest_of,
     is_joined,
     joined_name,
 )
@@ -200,6 +206,45 @@ def test_workers_of_a_place_are_not_called_so() -> None:
     assert [is_joined(name) for name in ("joined-1", "joined-1.r2", "worker-1")] == [True, True, False]
     pods_of_a_dag_of_that_name = "joined-1-train-u2hvmmgf-worker-x7k2p", "joined-train-worker-x7k2p.r1"
     assert not any(map(is_joined, pods_of_a_dag_of_that_name))
+
+
+def test_launchers_that_share_an_authority_give_no_name_twice(tmp_path: Path) -> None:
+    """Or a machine that one has sent away would come back with the next one's."""
+    authority = certificates.create(tls := tmp_path / "tls")
+    names = []
+    for term in (1, 2):
+        offered = (OfferedToken(digest_of(secret), NOON + timedelta(hours=1), term) for secret in "ab")
+        tokens = RootTokens(partial(to_json, OfferedTokens(tuple(offered))), term)
+        last = Joining(RUN, authority, tls, tokens, __version__, lambda: NOON, term)
+        for secret in "ab":
+            request = JoinRequest("run", secret, own_request(), __version__, "127.0.0.1", "127.0.0.1")
+            answer = last.answer(request)
+            assert isinstance(answer, JoinGranted)
+            names.append(answer.worker)
+    assert names == ["joined-1", "joined-2", "joined-10001", "joined-10002"]
+    assert [last.expects(name) for name in names] == [False, False, True, True]
+
+
+def test_the_certificate_of_a_places_workers_is_no_ones_that_joined() -> None:
+    server = AgentServer(RUN, *[lambda *_: None] * 3, expected=lambda _worker: True)
+    assert server._may_be("worker-1", certificates.AGENT)
+    assert not server._may_be("joined-1", certificates.AGENT)
+
+
+PIN = "a" * 64
+
+
+@pytest.mark.parametrize(
+    ("address", "pin"),
+    [
+        *((address, PIN) for address in ("", "10.0.0.5; rm -rf ~ #", "host", "fe80::1%eth0", "10.0.0.05")),
+        *(("10.0.0.5", pin) for pin in ("", "ab", "A" * 64, "g" * 64, f"{PIN}\n")),
+    ],
+)
+def test_what_a_launchers_document_says_goes_into_no_command_unchecked(address: str, pin: str) -> None:
+    check_door("10.0.0.5", PIN)
+    with pytest.raises(InvalidDocument):
+        check_door(address, pin)
 
 
 class TestTokensOfARunInPods:

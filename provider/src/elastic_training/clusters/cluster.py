@@ -99,6 +99,8 @@ class Cluster:
 
     def worker_log(self, name: str, worker: str) -> str:
         """How a person reads the log of one worker of the run of that name: a path, or a command."""
+        if is_joined(worker):
+            return f"what elastic-join prints on the machine of {worker}"
         return self._place.worker_log(name, worker)
 
     def shell_in(self, worker: WorkerStatus) -> tuple[str, ...]:

@@ -27,20 +27,29 @@ class Join(Settings):
     port: IntOrTemplate = JOIN_PORT
     """Of the launcher. Two runs whose launchers run on one machine need two. In pods it is fixed."""
     networks: Sequence[str] | Any = ()
-    """In pods only, and needed there: networks of the machines, as in ``["10.0.0.0/16"]``. They may connect to the
-    run's pods."""
+    """In pods only, and needed there: networks of the machines, as in ``["10.0.0.0/16"]`` or a text with commas. They
+    may connect to the run's pods."""
 
     def __post_init__(self) -> None:
         self.known(address="127.0.0.1").spec()
+
+    def known(self, **stand_ins: Any) -> Join:
+        """As :meth:`Settings.known`, also of each network."""
+        copy = Settings.known(self, **stand_ins)
+        if isinstance(copy.networks, list | tuple):
+            object.__setattr__(copy, "networks", tuple(each for each in copy.networks if not is_template(each)))
+        return copy
 
     @all_known()
     def spec(self) -> JoinSpec:
         """Return the launcher's specification. Raise InvalidSettings, also for rendered values."""
         port = whole_number("workers.join.port", self.port, least=0)
-        if isinstance(self.networks, str) or not isinstance(self.networks, Sequence):
+        given = self.networks.split(",") if isinstance(self.networks, str) else self.networks
+        if not isinstance(given, Sequence):
             problem = f"{self.networks!r:.60} is not a list of networks"
             raise InvalidSettings("workers.join.networks", problem, 'Write ["10.0.0.0/16"]')
-        return JoinSpec(str(self.address), port, tuple(map(str, self.networks)))
+        networks = (str(each).strip() for each in given)
+        return JoinSpec(str(self.address), port, tuple(each for each in networks if each))
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +112,8 @@ class Workers(Settings):
     def check_networks(self, *, pods: bool) -> None:
         """Whether they are given where they are needed, and nowhere else. Raise InvalidSettings."""
         join = self._join()
+        if pods and not is_template(join.port) and join.known().spec().port != JOIN_PORT:
+            raise InvalidSettings("workers.join.port", "a launcher in a pod listens on port 7077", "Leave it out")
         if is_template(join.networks) or bool(join.networks) == pods:
             return
         problem = "no machine may connect to pods" if pods else "only pods are closed for other machines"

@@ -42,6 +42,7 @@ from elastic_runtime.protocol.wire import (
     decode,
     encode,
 )
+from elastic_runtime.run.join import is_joined
 from elastic_runtime.run.spec import RunSpec
 
 # Whether somebody who connects begins TLS, found out before TLS costs anything.
@@ -344,8 +345,8 @@ class AgentServer:
 
     def _may_be(self, own: str, certified: str) -> bool:
         """Whether an agent may call itself so, with a certificate of that name."""
-        if certified == AGENT:
-            return self._expected(own)
+        if certified == AGENT:  # Of the place's workers, none of which is called as those that join.
+            return not is_joined(own) and self._expected(own)
         return own == certified and self._joining is not None and self._joining.expects(own)
 
     async def _handshake(self, throttled: ThrottledReader, certified: str) -> Hello | None:

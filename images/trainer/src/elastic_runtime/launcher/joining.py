@@ -31,6 +31,8 @@ REQUEST = 8192
 """Bytes of a request."""
 VALIDITY = timedelta(days=1)
 """Of a certificate. It is needed to connect, and to connect again, and not to stay connected."""
+MOST_JOINED = 10_000
+"""Machines of one launcher, over time."""
 INVALID = "the token was used, has expired, or is of another run; print a new one with elastic-training token"
 
 
@@ -54,6 +56,7 @@ class Joining:
         tokens: those of the run, by their digests.
         runtime: version of elastic-runtime here, which a machine that joins must have, too.
         now: wall clock.
+        term: number of this launcher, from 1, among those that share the authority: no two give one name.
     """
 
     def __init__(
@@ -64,13 +67,15 @@ class Joining:
         tokens: Tokens,
         runtime: str,
         now: Callable[[], datetime] = utc_now,
+        term: int = 1,
     ) -> None:
         self._spec, self._authority, self._tokens = spec, authority, tokens
         self._runtime, self._now = runtime, now
         self.context = join_server_context(tls)
         self._valid: set[str] = set()
         """Names of workers that may connect."""
-        self._count = 0
+        self._count = (term - 1) * MOST_JOINED
+        self._most = term * MOST_JOINED
         self._limited_log = RateLimitedLog(log)
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, address: str) -> bool:
@@ -99,6 +104,8 @@ class Joining:
         if self._spec.engine in BY_NAME and request.named != request.address:
             named, address = (printable(each or "nothing", 60) for each in (request.named, request.address))
             return JoinRefused(f"its name resolves to {named}, not to {address}. {HOW_TO_NAME}")
+        if self._count >= self._most:
+            return JoinRefused(f"{MOST_JOINED} machines have joined, which is the most")
         name = joined_name(self._count + 1)
         try:
             certificate = self._authority.answer(request.certificate, name, VALIDITY)

@@ -54,17 +54,19 @@ class Authority:
 
     @classmethod
     def read(cls, folder: Path) -> Authority:
-        """Return the one of a folder of :func:`create`. Raise InvalidDocument where it has no key of P-256."""
+        """Return the one of a folder of :func:`create`. Raise InvalidDocument where it does not have its key."""
+        from cryptography import x509
         from cryptography.hazmat.primitives import serialization
         from cryptography.hazmat.primitives.asymmetric import ec
 
         try:
             key = serialization.load_pem_private_key((folder / AUTHORITY_KEY).read_bytes(), None)
             root = (folder / "ca.crt").read_bytes()
+            own = x509.load_pem_x509_certificate(root).public_key()
         except (OSError, ValueError, TypeError) as error:
             raise InvalidDocument(f"the key of the run's authority cannot be read: {error}") from error
-        if not isinstance(key, ec.EllipticCurvePrivateKey):
-            raise InvalidDocument("the key of the run's authority is not one of P-256")
+        if not isinstance(key, ec.EllipticCurvePrivateKey) or key.public_key() != own:
+            raise InvalidDocument("the key of the run's authority is not that of its certificate")
         return cls(key, expiry(folder), root)
 
     def write_key(self, folder: Path) -> None:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Self
 
-from elastic_runtime.errors import Conflict, InvalidSettings
+from elastic_runtime.errors import Conflict, InvalidDocument, InvalidSettings
 from elastic_runtime.marks import SPARSE
 
 JOIN_PORT = 7443
@@ -31,6 +31,7 @@ MOST_NETWORKS = 20
 BY_NAME = ("horovod", "horovodrun")
 """Engines some of whose connections use the address that a machine's own name resolves to."""
 HOW_TO_NAME = "Horovod connects to that address, too: write a line with the right one and that name into its /etc/hosts"
+_PIN = re.compile("[0-9a-f]{64}")
 _BYTES = 32
 """Of each part of a token."""
 _PREFIX = "join-"
@@ -80,7 +81,7 @@ def _check_network(text: str) -> None:
         network = ipaddress.ip_network(text)
     except ValueError:
         network = None
-    if network is None or not network.prefixlen or str(network) != text:
+    if network is None or not network.prefixlen or str(network) != text or "%" in text:
         problem = f"{text!r} is not a network of a part of all addresses"
         raise InvalidSettings("workers.join.networks", problem, "Write the machines' network, as in 10.0.0.0/16")
 
@@ -153,6 +154,21 @@ class OfferedTokens:
         if len(kept) >= MAX_TOKENS:
             raise Conflict(TOO_MANY)
         return OfferedTokens((*kept, token))
+
+
+def check_door(address: str, pin: str) -> None:
+    """Check what the document of a launcher says of itself. Raise InvalidDocument.
+
+    Args:
+        address: of one machine.
+        pin: digest of its certificate, hexadecimal.
+    """
+    try:
+        is_address = str(ipaddress.ip_address(address)) == address and "%" not in address
+    except ValueError:
+        is_address = False
+    if not is_address or not _PIN.fullmatch(pin):
+        raise InvalidDocument("the document of the run's launcher has no address and certificate by which it is joined")
 
 
 def join_command(run: str, address: str, port: int, token: str) -> str:

@@ -21,7 +21,7 @@ from elastic_runtime.kubernetes.resources import CONFIG_MAPS, PODS, REPLICA_SETS
 from elastic_runtime.protocol.rank_names import WorkerName
 from elastic_runtime.run import runobjects
 from elastic_runtime.run.headline import headline
-from elastic_runtime.run.join import JoinToken, OfferedToken, join_command
+from elastic_runtime.run.join import JoinToken, OfferedToken, check_door, join_command
 from elastic_runtime.run.runobjects import ObjectNames, Part, Term
 from elastic_runtime.run.spec import RunSpec
 from elastic_runtime.run.status import WorkerStatus
@@ -105,12 +105,17 @@ def _asking(
 
 
 async def _term(client: Client, ref: RunRef) -> Term:
-    """The present launcher's. Raises Conflict if there is none yet."""
+    """The term of the launcher that runs, where machines join. Raises Conflict if there is none, or InvalidDocument."""
     status = await client.find(CONFIG_MAPS, ObjectNames(ref.name).status)
     text = status.annotations.get(runobjects.TERM) if status and of_run(status, ref.uid) else None
-    if text is None:
+    term = from_json(Term, text) if text else None
+    launchers = await client.list(PODS, runobjects.selector(run=ref.name, uid=ref.uid, part=Part.LAUNCHER))
+    if term is None or not any(pod.uid == term.holder and running(pod) for pod in launchers):
         raise Conflict(f"no launcher of the run {ref.name} listens now; try again")
-    return from_json(Term, text)
+    if not term.pin:
+        raise Conflict(f"the launcher of the run {ref.name} is of a version that machines cannot join")
+    check_door(term.address, term.pin)
+    return term
 
 
 class _Namespace(Place):
@@ -237,8 +242,6 @@ class _Namespace(Place):
     @override
     async def join_command(self, client: Client, found: RunDocument, lifetime: timedelta) -> str:
         name, term = found.ref.name, await _term(client, found.ref)
-        if not term.pin:
-            raise Conflict(f"the launcher of the run {name} is of a version that machines cannot join")
         token = JoinToken.create(bytes.fromhex(term.pin))
         offered = OfferedToken(token.digest, utc_now() + lifetime, term.number)
         for _ in range(ATTEMPTS):

@@ -85,11 +85,9 @@ async def serve(client: Client, settings: LauncherSettings, taken: asyncio.Event
     begun = await unless(taken, begin(client, settings))
     platform = KubernetesPlatform(client, begun.spec, begun.root, begun.leadership, taken)
     if begun.spec.join:
-        authority, tokens = (
-            Authority.read(settings.tls),
-            RootTokens(platform.join_tokens, begun.leadership.term.number),
-        )
-        platform.joining = Joining(begun.spec, authority, settings.tls, tokens, __version__)
+        authority, term = Authority.read(settings.tls), begun.leadership.term.number
+        tokens = RootTokens(platform.join_tokens, term)
+        platform.joining = Joining(begun.spec, authority, settings.tls, tokens, __version__, term=term)
     await unless(taken, with_retries(platform.fill))
     if begun.previous and begun.previous.phase.final:
         log.info("the run has ended already: %s", begun.previous.phase)

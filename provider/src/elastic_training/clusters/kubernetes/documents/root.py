@@ -50,7 +50,7 @@ def document(thing: Object) -> RunDocument:
         log_lease=None if log_lease is None else from_json(StoredLogLease, log_lease),
         requests=_requests(marks.get(runobjects.REQUESTS, "[]")),
         stacks=marks.get(runobjects.STACKS),
-        tokens=from_json(OfferedTokens, marks.get(runobjects.JOIN_TOKENS, "{}")),
+        tokens=_tokens(marks.get(runobjects.JOIN_TOKENS, "{}")),
         complete=runobjects.COMPLETE in marks,
         going=thing.going,
         version=RootVersion(thing.uid, thing.version, marks.get(runobjects.PODS)),
@@ -83,6 +83,14 @@ def _requests(text: str) -> tuple[SizeRequest, ...]:
         return read_requests(parse_json(text))
     except ValueError as error:
         raise InvalidDocument(f"the annotation {runobjects.REQUESTS} cannot be read: {error}") from error
+
+
+def _tokens(text: str) -> OfferedTokens:
+    """None of what cannot be read, as for the launcher: who joins has to get another."""
+    try:
+        return from_json(OfferedTokens, text)
+    except InvalidDocument:
+        return OfferedTokens()
 
 
 def _moment(text: str) -> datetime:

@@ -24,6 +24,8 @@ from typing import Any
 import yaml
 
 from elastic_runtime.documents import to_json, to_plain
+from elastic_runtime.errors import InvalidSettings
+from elastic_runtime.net.certificates import AUTHORITY_KEY
 from elastic_runtime.run import runobjects
 from elastic_runtime.run.runobjects import ObjectNames, Part
 from elastic_runtime.run.spec import RunSpec
@@ -132,7 +134,8 @@ class RunObjects:
     def all(self) -> tuple[Manifest, ...]:
         """For a dry run: of what the server has a say in, what can be said without it."""
         address = f"{self._names.launcher}.{self.namespace}.svc"
-        tls = dict.fromkeys(("ca.crt", "launcher.crt", "launcher.key", "agent.crt", "agent.key"), b"")
+        names = ("ca.crt", "launcher.crt", "launcher.key", "agent.crt", "agent.key")
+        tls = dict.fromkeys((*names, *([AUTHORITY_KEY] if self.spec.join else [])), b"")
         return (self.root(), *self.first(NOT_KNOWN_YET, tls), *self.rest(NOT_KNOWN_YET, address))
 
     def _workers(self, root_uid: str, launcher_address: str) -> Manifest:
@@ -277,6 +280,9 @@ def run_objects(
     """
     pods.check()
     pod.check_image(pods)
+    if spec.join and not spec.join.networks:  # A policy without a source admits everybody.
+        remedy = 'Write the machines\' networks: Join(networks=["10.0.0.0/16"])'
+        raise InvalidSettings("workers.join.networks", "no machine may connect to pods", remedy)
     objects = RunObjects(spec, owner, pods, namespace, capabilities or Capabilities(), credentials or {}, mutate)
     objects.all()
     return objects
