@@ -15,6 +15,7 @@ from typing import Any
 
 import yaml
 
+from elastic_runtime.run.join import JoinSpec
 from elastic_runtime.run.observe import ObserveSpec, PrometheusSpec
 from elastic_runtime.run.shipment import pack
 from elastic_runtime.run.spec import CheckpointSpec, JupyterSpec
@@ -66,12 +67,13 @@ CHOICES: Mapping[str, tuple[Any, ...]] = {
     "jupyter": (None, JupyterSpec("notebook/token", 8888, "2Gi")),
     "observe": (ObserveSpec(), ObserveSpec(prometheus=PrometheusSpec(9401, "/scrape/token", "scraper/token"))),
     "checkpoint": (None, CheckpointSpec("s3://bucket/runs")),
+    "join": (None, JoinSpec(networks=("10.0.0.0/16", "fd00::/8"))),
     "scripts": (None, pack({"train.py": b"print()"})),
     "credentials": ({}, {"AWS_SECRET_ACCESS_KEY": "made-up"}),
     "disruption_budgets": (True, False),
 }
 """By field of Pods, of RunSpec, or of what the two are turned into manifests with."""
-_OF_THE_SPEC = ("jupyter", "observe", "checkpoint", "scripts")
+_OF_THE_SPEC = ("jupyter", "observe", "checkpoint", "join", "scripts")
 
 
 def all_pairs() -> Iterator[dict[str, int]]:
