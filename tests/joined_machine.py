@@ -49,7 +49,8 @@ class JoinedMachine:
         words = [python, "-m", "elastic_runtime.agent.join", name, *at, "--directory", str(self.folder)]
         kept = {name: os.environ[name] for name in ("PATH", "PYTHONPATH") if name in os.environ}
         with self.log.open("wb") as log:
-            self.process = subprocess.Popen(words, env={**kept, TOKEN_VARIABLE: token}, stderr=log)
+            # Its ranks and those of pods, which are of another user, write the same files.
+            self.process = subprocess.Popen(words, env={**kept, TOKEN_VARIABLE: token}, stderr=log, umask=0)
 
     @property
     def log(self) -> Path:

@@ -10,7 +10,7 @@ import pytest
 from elastic_runtime.documents import from_json
 from elastic_runtime.launcher.joining import INVALID
 from elastic_runtime.run.join import JoinSpec, JoinToken, join_command
-from elastic_runtime.run.runobjects import LAUNCHER_PORT, Term
+from elastic_runtime.run.runobjects import LAUNCHER_PORT, Part, Term
 from elastic_training.concurrency.bridge import run as wait_for
 from tests.joined_machine import joining, trains_and_leaves
 from tests.kubernetes_reclaims.conftest import Start
@@ -55,7 +55,7 @@ def test_the_next_launcher_knows_neither_the_machines_of_the_one_before_nor_its_
     kept = command(place, run)
     with joining(command(place, run), run.base, trainer()) as machine:
         run.worlds(1, 2)
-        run.kill_launcher()
+        run.delete_pods(Part.LAUNCHER)
         assert machine.process.wait(120) == 1, machine.log.read_text()
     run.until(lambda: term(place, run).number == 2, "another launcher")
     now, old = term(place, run), JoinToken.parse(kept.split()[-1])
