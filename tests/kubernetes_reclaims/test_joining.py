@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from functools import partial
 
 import pytest
@@ -14,11 +15,13 @@ from elastic_runtime.run.runobjects import LAUNCHER_PORT, Part, Term
 from elastic_training.concurrency.bridge import run as wait_for
 from tests.joined_machine import joining, trains_and_leaves
 from tests.kubernetes_reclaims.conftest import Start
-from tests.kubernetes_reclaims.pod_run import Place, PodRun
+from tests.kubernetes_reclaims.pod_run import TIMING, Place, PodRun
 from tests.paced import Script, Undisturbed
 
 pytestmark = pytest.mark.timeout(600)
 
+LONG = replace(TIMING, leave_grace=30.0)
+"""A machine has so long to leave, however busy this one is."""
 ANY = ("0.0.0.0/1", "128.0.0.0/1")
 """Networks: the lab enforces no policy."""
 
@@ -32,7 +35,8 @@ def trainer() -> str:
 
 
 def test_it_trains_and_leaves_with_no_step_lost(start: Start, place: Place, undisturbed: Undisturbed) -> None:
-    run = start(Script("exact.py", holds=(20, 40)), (1, 1, 2), engine="torch", join=JoinSpec(networks=ANY))
+    script = Script("exact.py", holds=(20, 40))
+    run = start(script, (1, 1, 2), engine="torch", join=JoinSpec(networks=ANY), timing=LONG)
     trains_and_leaves(run, undisturbed, partial(command, place, run), trainer())
     policy = place.namespace.kubectl(
         "get", "networkpolicy", f"{run.ref.name}-join", "--output=jsonpath={.spec.ingress[*].from[*].ipBlock.cidr}"
