@@ -12,7 +12,13 @@ from horovod.common.exceptions import HostsUpdatedInterrupt
 from elastic_runtime import Shards
 from elastic_runtime.clock import utc_now
 from elastic_runtime.errors import InvalidSettings
-from elastic_runtime.protocol.rank_link import CheckpointWritten, CommitDeadline, Progress, TrainingEnded
+from elastic_runtime.protocol.rank_link import (
+    CheckpointWritten,
+    CommitDeadline,
+    Progress,
+    TrainingEnded,
+    TrainingStopped,
+)
 from elastic_runtime.run.spec import CheckpointSpec
 from elastic_runtime.torch import DurableState, GlobalBatches, load_checkpoint
 from elastic_runtime.training.state import durable
@@ -105,13 +111,18 @@ def test_ranks_stand_at_the_very_call_at_which_they_learn_that_no_other_would_be
     stood: list[int] = []
 
     def pause(_seconds: float) -> None:
+        if not stood:
+            agent.until(CheckpointWritten)
         stood.append(state.step)
-        agent.until(CheckpointWritten)
-        agent.say(CommitDeadline(None))
+        if len(stood) == 5:
+            agent.say(CommitDeadline(None))
 
     monkeypatch.setattr(durable.time, "sleep", pause)
     train(state, 1)
-    assert stood == [3]
+    assert stood == [3] * 5
+    told = {type(each) for each in agent.heard()}
+    assert TrainingStopped in told
+    assert CheckpointWritten not in told, "it is one commit, however long they stand"
     state.finish()
 
 

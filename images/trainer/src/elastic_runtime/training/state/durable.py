@@ -298,6 +298,7 @@ class DurableState:
         elif self._world.rank == 0:
             self._progress.tell(int(self.step), last=False)
         while self._receive(committed=commits, may_commit=True):
+            commits = True  # Else nobody would stand here.
             time.sleep(PAUSE)
         if self._until is not None and self.step >= self._until:
             self._end_replay()
