@@ -41,6 +41,15 @@ def whole_step(steps: Sequence[Step], begin: float, counts: Callable[[Step], boo
     return first.time, before
 
 
+def steady_rate(training: Training, pace: Pace, size: int, window: float) -> float:
+    """Steps per second of the first world of that size, over so many seconds after its warm-up."""
+    first = f"first step at {size}"
+    training.wait_for(first, lambda steps: whole_step(steps, 0.0, lambda step: step.size == size), pace.timeout)
+    training.let_run(pace.warm_up)
+    begin = time.time()
+    return rate(training.let_run(window), begin, time.time())
+
+
 def play(measures: Mapping[str, Measure], training: Training, pace: Pace, chance: Chance) -> Figures:
     """2 for a while, 3, a SIGKILL, 3 again, 2."""
     figures: dict[Measure, float] = {}
@@ -48,10 +57,7 @@ def play(measures: Mapping[str, Measure], training: Training, pace: Pace, chance
     def wait(what: str, begin: float, counts: Callable[[Step], bool]) -> tuple[float, float]:
         return training.wait_for(what, lambda steps: whole_step(steps, begin, counts), pace.timeout)
 
-    wait("first step at 2", 0.0, lambda step: step.size == 2)
-    training.let_run(pace.warm_up)
-    begin = time.time()
-    figures[measures["throughput"]] = rate(training.let_run(pace.window), begin, time.time())
+    figures[measures["throughput"]] = steady_rate(training, pace, 2, pace.window)
 
     asked = training.resize(3)
     first, last = wait("step at 3", asked, lambda step: step.size == 3)
@@ -77,12 +83,7 @@ def play(measures: Mapping[str, Measure], training: Training, pace: Pace, chance
 
 def play_seldom(measure: Measure, training: Training, pace: Pace, _chance: Chance) -> Figures:
     """2 for a while."""
-    training.wait_for(
-        "first step at 2", lambda steps: whole_step(steps, 0.0, lambda step: step.size == 2), pace.timeout
-    )
-    training.let_run(pace.warm_up)
-    begin = time.time()
-    figures = {measure: rate(training.let_run(pace.window), begin, time.time())}
+    figures = {measure: steady_rate(training, pace, 2, pace.window)}
     with suppress(RoundFailed):  # As above.
         training.finish(SOON)
     return figures
@@ -95,11 +96,7 @@ def play_sharded(training: Training, pace: Pace, chance: Chance) -> Figures:
     def wait(what: str, begin: float, counts: Callable[[Step], bool]) -> tuple[float, float]:
         return training.wait_for(what, lambda steps: whole_step(steps, begin, counts), pace.timeout)
 
-    wait("first step at 4", 0.0, lambda step: step.size == 4)
-    training.let_run(pace.warm_up)
-    begin = time.time()
-    steps = training.let_run(3 * pace.window)
-    figures[Measure.SHARDED_THROUGHPUT] = rate(steps, begin, time.time())
+    figures[Measure.SHARDED_THROUGHPUT] = steady_rate(training, pace, 4, 3 * pace.window)
     for measure, size in ((Measure.SHARDED_LEAVE, 3), (Measure.SHARDED_SCALE_OUT, 4)):
         asked = training.resize(size)
         first, last = wait(f"step at {size}", asked, lambda step, size=size: step.size == size)  # type: ignore[misc]

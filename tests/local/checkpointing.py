@@ -46,6 +46,16 @@ def assert_as_undisturbed(run: ScriptedRun, status: Status, undisturbed: Undistu
     assert [float(w) for tensor in model.values() for w in tensor.flatten()] == run.weights()
 
 
+def assert_ends_durably(run: ScriptedRun) -> None:
+    """A run that is asked to end, after its tenth step, writes a checkpoint first."""
+    run.until_status(lambda status: (status.step or 0) >= 10, "step 10")
+    run.folder.ask_to_end("the task was cleared")
+    status = run.end(max_wait=30.0)
+    assert status.reason == "cancelled: the task was cleared"
+    assert status.checkpoint is not None
+    assert status.checkpoint.step >= 10
+
+
 def published(uri: str) -> list[StoredCheckpoint]:
     """The earliest first."""
     store = open_store(uri)

@@ -10,7 +10,7 @@ import pytest
 
 from elastic_runtime.run.spec import CheckpointSpec
 from elastic_runtime.run.status import EventKind, Phase
-from tests.local.checkpointing import until_checkpoint
+from tests.local.checkpointing import assert_ends_durably, until_checkpoint
 from tests.local.conftest import Start, each_engine
 from tests.paced import Script, Undisturbed
 
@@ -89,9 +89,4 @@ def test_no_step_is_lost_when_all_workers_are_taken_between_two_commits(
 def test_a_run_that_is_asked_to_end_before_its_first_commit_loses_no_step(start: Start, tmp_path: Path) -> None:
     checkpoint = CheckpointSpec((tmp_path / "checkpoints").as_uri(), every=3600.0)
     run = start(Script("exact.py", epochs=1000, state_every=NEVER, step_seconds=0.05), checkpoint=checkpoint)
-    run.until_status(lambda status: (status.step or 0) >= 10, "step 10")
-    run.folder.ask_to_end("the task was cleared")
-    status = run.end(max_wait=30.0)
-    assert status.reason == "cancelled: the task was cleared"
-    assert status.checkpoint is not None
-    assert status.checkpoint.step >= 10
+    assert_ends_durably(run)

@@ -15,6 +15,7 @@ from elastic_runtime.errors import FailureKind
 from elastic_runtime.run.deadline import DeadlineSpec
 from elastic_runtime.run.spec import CheckpointSpec, Timing
 from elastic_runtime.run.status import EventKind, Phase
+from tests.local.checkpointing import assert_ends_durably
 from tests.local.conftest import Start
 from tests.local.harness import ScriptedRun
 from tests.paced import Script, Undisturbed, sizes_of
@@ -56,12 +57,7 @@ def test_a_launcher_that_is_terminated_cancels_its_run(start: Start) -> None:
 def test_a_run_that_is_asked_to_end_writes_a_checkpoint_first(start: Start, tmp_path: Path) -> None:
     seldom = CheckpointSpec((tmp_path / "checkpoints").as_uri(), every=3600)
     run = start(Script("exact.py", epochs=1000, step_seconds=0.05), checkpoint=seldom)
-    run.until_status(lambda status: (status.step or 0) >= 10, "step 10")
-    run.folder.ask_to_end("the task was cleared")
-    status = run.end(max_wait=30.0)
-    assert status.reason == "cancelled: the task was cleared"
-    assert status.checkpoint is not None
-    assert status.checkpoint.step >= 10
+    assert_ends_durably(run)
 
 
 def test_a_run_that_reaches_its_budget_writes_a_checkpoint_first(start: Start, tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from elastic_runtime.errors import InvalidSettings
-from elastic_runtime.run.join import JOIN_PORT, JoinSpec
+from elastic_runtime.run.join import JOIN_PORT, JoinSpec, check_networks
 from elastic_runtime.run.spec import WorkersSpec
 from elastic_training import kubernetes_syntax as syntax
 from elastic_training.settings.machines import machine
@@ -114,11 +114,8 @@ class Workers(Settings):
         join = self._join()
         if pods and not is_template(join.port) and join.known().spec().port != JOIN_PORT:
             raise InvalidSettings("workers.join.port", "a launcher in a pod listens on port 7077", "Leave it out")
-        if is_template(join.networks) or bool(join.networks) == pods:
-            return
-        problem = "no machine may connect to pods" if pods else "only pods are closed for other machines"
-        remedy = 'Write the machines\' networks: Join(networks=["10.0.0.0/16"])' if pods else "Leave it out"
-        raise InvalidSettings("workers.join.networks", problem, remedy)
+        if not is_template(join.networks):
+            check_networks(join.networks, pods=pods)
 
     def _join(self) -> Join:
         return settings_of(Join, "workers.join", self.join, 'Join("10.0.0.5")')

@@ -76,6 +76,19 @@ class JoinSpec:
             raise InvalidSettings("workers.join.address", problem, remedy)
 
 
+def check_networks(given: object, *, pods: bool) -> None:
+    """Check whether networks are given where they are needed, and nowhere else. Raise InvalidSettings.
+
+    Args:
+        given: true, if there are any.
+        pods: whether the run is in pods. Without a network, their policy would admit everybody.
+    """
+    if bool(given) != pods:
+        problem = "no machine may connect to pods" if pods else "only pods are closed for other machines"
+        remedy = 'Write the machines\' networks: Join(networks=["10.0.0.0/16"])' if pods else "Leave it out"
+        raise InvalidSettings("workers.join.networks", problem, remedy)
+
+
 def _check_network(text: str) -> None:
     try:
         network = ipaddress.ip_network(text)

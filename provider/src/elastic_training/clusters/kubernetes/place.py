@@ -14,7 +14,6 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 from typing_extensions import override
 
 from elastic_runtime.clock import utc_now
-from elastic_runtime.documents import from_json
 from elastic_runtime.errors import Conflict, ElasticError, FailureKind, InvalidSettings, RunNotFound
 from elastic_runtime.kubernetes.client import Client
 from elastic_runtime.kubernetes.resources import CONFIG_MAPS, PODS, REPLICA_SETS
@@ -36,7 +35,7 @@ from elastic_training.clusters.kubernetes.documents.root import RootVersion, of_
 from elastic_training.clusters.kubernetes.manifests.mutation import mutated
 from elastic_training.clusters.kubernetes.manifests.objects import pods_digest, render, run_objects
 from elastic_training.clusters.kubernetes.status.diagnosis import running
-from elastic_training.clusters.kubernetes.status.judgement import judge, summaries
+from elastic_training.clusters.kubernetes.status.judgement import judge, read_term, summaries
 from elastic_training.clusters.kubernetes.status.snapshot import read_seen
 from elastic_training.clusters.kubernetes.watching.hub import cached_root
 from elastic_training.clusters.kubernetes.watching.run_watch import updates
@@ -107,8 +106,7 @@ def _asking(
 async def _term(client: Client, ref: RunRef) -> Term:
     """The term of the launcher that runs, where machines join. Raises Conflict if there is none, or InvalidDocument."""
     status = await client.find(CONFIG_MAPS, ObjectNames(ref.name).status)
-    text = status.annotations.get(runobjects.TERM) if status and of_run(status, ref.uid) else None
-    term = from_json(Term, text) if text else None
+    term = read_term(status) if status and of_run(status, ref.uid) else None
     launchers = await client.list(PODS, runobjects.selector(run=ref.name, uid=ref.uid, part=Part.LAUNCHER))
     if term is None or not any(pod.uid == term.holder and running(pod) for pod in launchers):
         raise Conflict(f"no launcher of the run {ref.name} listens now; try again")

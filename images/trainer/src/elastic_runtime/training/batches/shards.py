@@ -18,6 +18,7 @@ from elastic_runtime.training.batches.position import STEP, BatchPosition, Share
 from elastic_runtime.training.batches.rounds import Round, Rounds
 from elastic_runtime.training.batches.streams import Folder, Given, Stream, StreamSteps, Supply
 from elastic_runtime.training.batches.taking import Counter, Shard, ShardStep
+from elastic_runtime.training.whole_numbers import whole_number
 from elastic_runtime.world import Place, World
 
 __all__ = ["Folder", "Round", "Shard", "ShardStep", "Shards"]
@@ -120,9 +121,12 @@ class Shards(BatchPosition):
         self._is_asynchronous, self._stream, self._names = mode == "asynchronous", stream, names
         if self._is_asynchronous and per_step is not None:
             raise InvalidSettings("Shards.per_step", "asynchronous ranks meet after a time", "Give every instead")
-        count = 1 if stream is not None else len(names) if names is not None else _whole("count", count, MOST)
-        per_step = 1 if self._is_asynchronous else _whole("per_step", per_step, MOST_SHARDS)
-        seed, epochs = _whole("seed", seed, _MAX_SEED, 0), _whole("epochs", epochs, MOST)
+        count = (
+            1 if stream is not None else len(names) if names is not None else whole_number("Shards.count", count, MOST)
+        )
+        per_step = 1 if self._is_asynchronous else whole_number("Shards.per_step", per_step, MOST_SHARDS)
+        seed = whole_number("Shards.seed", seed, _MAX_SEED, 0)
+        epochs = whole_number("Shards.epochs", epochs, MOST)
         if stream is not None and epochs != 1:
             raise InvalidSettings("Shards.epochs", "a stream is trained on once", "Leave it out")
         super().__init__(
@@ -198,13 +202,6 @@ def _checked(names: object) -> tuple[str, ...]:
         if not isinstance(each, str) or not each:
             raise InvalidSettings("Shards.names", f"{each!r:.60} is not a name", "Give texts that are not empty")
     return tuple(names)
-
-
-def _whole(name: str, value: object, most: int, least: int = 1) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
-        problem = f"{value!r:.60} is not a whole number from {least} to {most}"
-        raise InvalidSettings(f"Shards.{name}", problem, "Give one")
-    return value
 
 
 def _seconds(name: str, value: object, most: float) -> float:

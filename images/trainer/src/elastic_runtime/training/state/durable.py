@@ -38,9 +38,10 @@ from elastic_runtime.training.state.collectives import Agreements, Signals
 from elastic_runtime.training.state.fingerprint import Fingerprint, fingerprint
 from elastic_runtime.training.state.handlers import check_storable
 from elastic_runtime.training.state.resuming import take_newest
-from elastic_runtime.training.state.save_cost import SaveCost, check_commit_every
+from elastic_runtime.training.state.save_cost import MOST_CALLS, SaveCost
 from elastic_runtime.training.state.values import StateValues, check_names
 from elastic_runtime.training.state.verification import CommitChecks, Verify, check_verify
+from elastic_runtime.training.whole_numbers import whole_number
 from elastic_runtime.world import current_world
 
 PROGRESS_PAUSE = 0.25
@@ -151,8 +152,8 @@ class DurableState:
         for name, value in kept.items():
             setattr(self, name, value)
         check_verify(verify)
-        check_commit_every(commit_every)
-        self._verify, self._commit_every, self._calls = verify, commit_every, 0
+        self._verify, self._calls = verify, 0
+        self._commit_every = whole_number("DurableState.commit_every", commit_every, MOST_CALLS)
         self._values = StateValues(self.family, self, kept, checks=verify != "never")
         self._receipt = StepLog()
         self._until = int(os.environ[UNTIL]) if UNTIL in os.environ else None
@@ -295,7 +296,7 @@ class DurableState:
         commits = self._calls >= self._commit_every or self._agreements.always
         if commits:
             self._make_commit()
-        elif self._world.rank == 0:
+        if self._world.rank == 0:
             self._progress.tell(int(self.step), last=False)
         while self._receive(committed=commits, may_commit=True):
             commits = True  # Else nobody would stand here.
@@ -314,10 +315,8 @@ class DurableState:
         self._has_commits = True
         self._is_writer = self._world.rank == 0
         self._end_at_exit()
-        if self._is_writer:
-            self._progress.tell(self._values.step, last=False)
-            if self._writer is not None:
-                self._write_ahead(self._writer)
+        if self._is_writer and self._writer is not None:
+            self._write_ahead(self._writer)
 
     def _end_replay(self) -> None:
         """All ranks, at the commit up to which steps are trained again."""

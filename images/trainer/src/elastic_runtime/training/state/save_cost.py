@@ -1,10 +1,8 @@
-"""What copies of a state cost its training, in words, and how often they are made; pure."""
+"""What copies of a state cost its training, in words; pure."""
 
 from __future__ import annotations
 
 import math
-
-from elastic_runtime.errors import InvalidSettings
 
 MUCH = 0.05
 """Share of a training's time from which on it is told."""
@@ -16,13 +14,6 @@ LEAST_COPIES, LEAST_TIME = 100, 30.0
 """Copies, and seconds of training, after which it is judged, once."""
 MOST_CALLS = 10_000
 """Of ``commit_every``."""
-
-
-def check_commit_every(value: object) -> None:
-    """Raises InvalidSettings if it is not a number of calls from one commit to the next."""
-    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= MOST_CALLS:
-        problem = f"{value!r:.60} is not a whole number from 1 to {MOST_CALLS:,}"
-        raise InvalidSettings("DurableState.commit_every", problem, "Give one")
 
 
 class SaveCost:

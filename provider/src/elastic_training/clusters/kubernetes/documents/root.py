@@ -50,7 +50,7 @@ def document(thing: Object) -> RunDocument:
         log_lease=None if log_lease is None else from_json(StoredLogLease, log_lease),
         requests=_requests(marks.get(runobjects.REQUESTS, "[]")),
         stacks=marks.get(runobjects.STACKS),
-        tokens=_tokens(marks.get(runobjects.JOIN_TOKENS, "{}")),
+        tokens=_tokens(marks.get(runobjects.JOIN_TOKENS)),
         complete=runobjects.COMPLETE in marks,
         going=thing.going,
         version=RootVersion(thing.uid, thing.version, marks.get(runobjects.PODS)),
@@ -85,10 +85,10 @@ def _requests(text: str) -> tuple[SizeRequest, ...]:
         raise InvalidDocument(f"the annotation {runobjects.REQUESTS} cannot be read: {error}") from error
 
 
-def _tokens(text: str) -> OfferedTokens:
+def _tokens(text: str | None) -> OfferedTokens:
     """None of what cannot be read, as for the launcher: who joins has to get another."""
     try:
-        return from_json(OfferedTokens, text)
+        return OfferedTokens() if text is None else from_json(OfferedTokens, text)
     except InvalidDocument:
         return OfferedTokens()
 

@@ -24,9 +24,9 @@ from typing import Any
 import yaml
 
 from elastic_runtime.documents import to_json, to_plain
-from elastic_runtime.errors import InvalidSettings
 from elastic_runtime.net.certificates import AUTHORITY_KEY
 from elastic_runtime.run import runobjects
+from elastic_runtime.run.join import check_networks
 from elastic_runtime.run.runobjects import ObjectNames, Part
 from elastic_runtime.run.spec import RunSpec
 from elastic_training.clusters.kubernetes.manifests import pod
@@ -280,9 +280,8 @@ def run_objects(
     """
     pods.check()
     pod.check_image(pods)
-    if spec.join and not spec.join.networks:  # A policy without a source admits everybody.
-        remedy = 'Write the machines\' networks: Join(networks=["10.0.0.0/16"])'
-        raise InvalidSettings("workers.join.networks", "no machine may connect to pods", remedy)
+    if spec.join:
+        check_networks(spec.join.networks, pods=True)
     objects = RunObjects(spec, owner, pods, namespace, capabilities or Capabilities(), credentials or {}, mutate)
     objects.all()
     return objects

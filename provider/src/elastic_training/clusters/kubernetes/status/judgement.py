@@ -52,12 +52,14 @@ def read_published(found: Object | None) -> Published:
     """Parse the published status. Raise InvalidDocument."""
     if found is None:
         return Published()
-    text = found.data.get(runobjects.STATUS_KEY)
-    term = found.annotations.get(runobjects.TERM)
-    return Published(
-        status=from_json(Status, text) if text else None,
-        holder=from_json(Term, term).holder if term else None,
-    )
+    text, term = found.data.get(runobjects.STATUS_KEY), read_term(found)
+    return Published(status=from_json(Status, text) if text else None, holder=term.holder if term else None)
+
+
+def read_term(found: Object) -> Term | None:
+    """Parse the term of the launcher in leadership. None: there was none yet. Raise InvalidDocument."""
+    text = found.annotations.get(runobjects.TERM)
+    return from_json(Term, text) if text else None
 
 
 def judge(seen: Seen, now: datetime) -> Status:
