@@ -97,6 +97,7 @@ def play_sharded(training: Training, pace: Pace, chance: Chance) -> Figures:
         return training.wait_for(what, lambda steps: whole_step(steps, begin, counts), pace.timeout)
 
     figures[Measure.SHARDED_THROUGHPUT] = steady_rate(training, pace, 4, 3 * pace.window)
+    steps: Sequence[Step] = ()
     for measure, size in ((Measure.SHARDED_LEAVE, 3), (Measure.SHARDED_SCALE_OUT, 4)):
         asked = training.resize(size)
         first, last = wait(f"step at {size}", asked, lambda step, size=size: step.size == size)  # type: ignore[misc]
