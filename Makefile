@@ -222,15 +222,16 @@ chaos-bar: setup ## how much of its time a training of 8 ranks keeps with a faul
 	@$(TRAINER)/python -m tests.chaos.bar $(foreach option,MINUTES SEED EVERY COMPUTING,\
 	    $(if $($(option)),--$(shell tr A-Z a-z <<< $(option)) $($(option))))
 
-test-pool: setup ## the contract of clusters with workers of a pool, not a part of `make test`
-	ELASTIC_TRAINING_CONTRACT=pool $(call pytest,$(AIRFLOW),pool,tests/contract)
+test-pool: setup ## the contract of clusters with workers of a pool; PLACE=kubernetes: in pods; not a part of `make test`
+	@$(around) env ELASTIC_TRAINING_CONTRACT=$(if $(filter kubernetes,$(PLACE)),pool-kubernetes,pool) \
+	    $(call pytest,$(AIRFLOW),pool,tests/contract)
 
 test-notebook: setup ## a cell of a pool's notebook trains in the pool: with the JupyterLab of the Python that ELASTIC_TRAINING_TEST_JUPYTERLAB names
 	ELASTIC_TRAINING_TRAINER_PYTHON=$(CURDIR)/$(TRAINER)/python $(call pytest,$(AIRFLOW),notebook,tests/notebook)
 
-pool-rounds: setup ## hand-overs between two trainings of a pool, each way: same weights? in what time? ROUNDS: 5, MOST: seconds of one
-	@$(TRAINER)/python -m tests.local.pool_rounds $(foreach option,ROUNDS MOST,\
-	    $(if $($(option)),--$(shell tr A-Z a-z <<< $(option)) $($(option))))
+pool-rounds: setup ## hand-overs between two trainings of a pool, each way: same weights? in what time? PLACE=kubernetes; ROUNDS: 5, MOST: seconds of one
+	@$(around) env ELASTIC_TRAINING_TRAINER_PYTHON=$(CURDIR)/$(TRAINER)/python $(place_bin)/python -m tests.local.pool_rounds \
+	    $(foreach option,PLACE ROUNDS MOST,$(if $($(option)),--$(shell tr A-Z a-z <<< $(option)) $($(option))))
 
 standstills: setup ## ranks that stand still in runs of each engine: named, healed in place? ROUNDS, SEED, ENGINE, WAY, LOAD; CALM: minutes without one
 	@$(TRAINER)/python -m tests.chaos.standstills $(foreach option,ROUNDS SEED ENGINE WAY LOAD CALM,\

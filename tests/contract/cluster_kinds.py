@@ -16,6 +16,7 @@ from uuid import uuid4
 
 from elastic_runtime.errors import FailureKind, OwnershipLost, RunNotFound
 from elastic_runtime.pool.settings import PoolSettings
+from elastic_runtime.protocol.rank_names import WorkerName
 from elastic_runtime.ray.jobs import RaySpec
 from elastic_runtime.run import runobjects
 from elastic_runtime.run.pool import PoolSpec
@@ -28,6 +29,7 @@ from elastic_training.clusters.cluster import Cluster
 from elastic_training.clusters.fake import FakeCluster
 from elastic_training.clusters.kubernetes import connection
 from elastic_training.clusters.kubernetes.place import KubernetesCluster
+from elastic_training.clusters.kubernetes.pools import NamespacePools
 from elastic_training.clusters.local import TIMES, LocalCluster
 from elastic_training.clusters.location import RayName, SlurmName, SparkName
 from elastic_training.clusters.pool import PoolCluster
@@ -36,13 +38,13 @@ from elastic_training.clusters.slurm import SlurmCluster
 from elastic_training.clusters.spark import SparkCluster
 from elastic_training.clusters.types import RunRef
 from elastic_training.concurrency.bridge import run
+from elastic_training.settings import Workers
+from elastic_training.settings.training_pool import PodPool
 from tests import paced
 from tests.contract.distribution.sqlite_place import SqlitePlace
 from tests.kubernetes_namespace import CONNECTION, STARVED, Namespace
 
 OWNER = "the first try"
-_WORD = "/tmp/word"
-"""In every worker's pod."""
 TRAINING = Path(__file__).parent / "training" / "train.py"
 
 
@@ -217,13 +219,15 @@ class KubernetesKind(Kind):
         super().__init__()
         self.cluster = KubernetesCluster(CONNECTION, namespace.name, namespace.pods)
         self._namespace = namespace
+        self._word = f"/tmp/word-{self.name}"
+        """File in every worker's pod."""
 
     def close(self) -> None:
         super().close()
         connection.forget()
 
     def command(self) -> tuple[str, ...]:
-        return ("python", self._namespace.script, _WORD)
+        return ("python", self._namespace.script, self._word)
 
     def finish(self, ref: RunRef) -> None:
         self._say(ref, "finish")
@@ -236,7 +240,7 @@ class KubernetesKind(Kind):
 
     def _say(self, ref: RunRef, word: str) -> None:
         told: set[str] = set()
-        script = f"echo -n {word} > {_WORD}.new; mv {_WORD}.new {_WORD}"
+        script = f"echo -n {word} > {self._word}.new; mv {self._word}.new {self._word}"
 
         def all_told() -> bool:
             pods = self._running(ref) - told
@@ -259,6 +263,35 @@ class KubernetesKind(Kind):
             for pod in found
             if "deletionTimestamp" not in pod["metadata"] and pod["status"].get("phase") == "Running"
         }
+
+
+class PodPoolKind(KubernetesKind):
+    """The same with workers of a pool in pods, which is up for all tests."""
+
+    def __init__(self, namespace: Namespace) -> None:
+        super().__init__(namespace)
+        self.cluster = KubernetesCluster(CONNECTION, namespace.name, PodPool(POOL.name))
+
+    def spec(self, *, start: int = 1, maximum: int = 3, environment: dict[str, str] | None = None) -> RunSpec:
+        spec = super().spec(start=start, maximum=maximum, environment=environment)
+        return replace(spec, pool=PoolSpec(POOL.name))
+
+    def _running(self, ref: RunRef) -> set[str]:
+        workers = run(self.cluster.status(ref)).workers
+        return {WorkerName.parse(each.name).pod for each in workers if not each.state.gone}
+
+
+@contextmanager
+def pod_pool(namespace: Namespace) -> Iterator[None]:
+    """Have the pool up; nothing of it is left afterwards."""
+    pools = NamespacePools(CONNECTION, namespace.name)
+    run(pools.have_up(PodPool(POOL.name, POOL, namespace.pods.of_run(Workers(1, 1, 1)))))
+    try:
+        paced.until(lambda: any(each.free for each, _ in run(pools.list())), "a warm worker", 240.0)
+        yield
+    finally:
+        run(pools.take_down(POOL.name))
+        connection.forget()
 
 
 @contextmanager

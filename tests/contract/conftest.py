@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -16,11 +17,13 @@ from tests.contract.cluster_kinds import (
     Kind,
     KubernetesKind,
     LocalKind,
+    PodPoolKind,
     PoolKind,
     RayKind,
     SlurmKind,
     SparkKind,
     SqliteKind,
+    pod_pool,
     slurmrestd_connection,
     trainer_python,
 )
@@ -28,13 +31,19 @@ from tests.kubernetes_namespace import Namespace, prepare
 from tests.paced import until
 
 KINDS = os.environ.get("ELASTIC_TRAINING_CONTRACT", "fake local sqlite").split()
-"""``kubernetes`` needs a cluster, and is what `make test-kubernetes` asks for; ``pool``: `make test-pool`."""
+"""``kubernetes`` needs a cluster, and is what `make test-kubernetes` asks for; ``pool`` and ``pool-kubernetes``:
+`make test-pool`."""
 
 
 @pytest.fixture(scope="session", autouse=True)
-def namespace() -> Namespace | None:
+def namespace() -> Iterator[Namespace | None]:
     """Of a Kubernetes, if that is asked for."""
-    return prepare("elastic-training-contract") if "kubernetes" in KINDS else None
+    if not any("kubernetes" in each for each in KINDS):
+        yield None
+        return
+    made = prepare("elastic-training-contract")
+    with pod_pool(made) if "pool-kubernetes" in KINDS else nullcontext():
+        yield made
 
 
 @pytest.fixture(scope="session")
@@ -79,7 +88,7 @@ def _make(name: str, folder: Path, namespace: Namespace | None, pool_root: Path)
             return SparkKind(folder, trainer_python())
         case "ray":
             return RayKind(folder)
-        case "kubernetes":
+        case "kubernetes" | "pool-kubernetes":
             assert namespace
-            return KubernetesKind(namespace)
+            return (KubernetesKind if name == "kubernetes" else PodPoolKind)(namespace)
     raise ValueError(f"ELASTIC_TRAINING_CONTRACT names no kind {name!r}")

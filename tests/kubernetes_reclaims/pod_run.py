@@ -39,14 +39,18 @@ class Place:
 
     @property
     def cluster(self) -> KubernetesCluster:
-        """Its pods see the folder; no two workers share a node."""
+        """Whose runs have pods of their own."""
+        return KubernetesCluster(CONNECTION, self.namespace.name, self.pods)
+
+    @property
+    def pods(self) -> Pods:
+        """They see the folder; no two workers share a node."""
         volume = Volume(mount=str(self.folder), claim=CLAIM)
         others = {"labelSelector": {"matchLabels": {PART_LABEL: Part.WORKER}}, "topologyKey": "kubernetes.io/hostname"}
         alone = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [others]}}
         resources = {"limits": {"memory": self.memory}} if self.memory else None
         worker = PodShape(resources=resources, node_selector={POOL: "yes"}, affinity=alone)
-        pods = Pods(image=self.image, image_pull_policy="IfNotPresent", volumes=[volume], worker=worker)
-        return KubernetesCluster(CONNECTION, self.namespace.name, pods)
+        return Pods(image=self.image, image_pull_policy="IfNotPresent", volumes=[volume], worker=worker)
 
     def offer(self, room: bool) -> None:
         """Have room for workers that come from now on, or none; those that are there stay."""

@@ -14,6 +14,8 @@ import celpy
 import pytest
 import yaml
 
+from elastic_runtime.pool.pods.objects import PoolNames, PoolPart
+from elastic_runtime.pool.pods.objects import labels as pool_labels
 from elastic_runtime.run import runobjects
 from elastic_runtime.run.runobjects import ObjectNames
 from elastic_training.identity.naming import MAX_LENGTH
@@ -169,6 +171,30 @@ def test_a_launcher_can_do_its_work(run: str) -> None:
     assert bound(resize, worker_pod(run), with_memory(worker_pod(run))) == []
 
 
+POOL = PoolNames("team-a")
+
+
+def test_the_keeper_of_a_pool_can_do_its_work_and_nothing_to_a_run() -> None:
+    keeper = f"{POOL.keeper}-x7k2p"
+    status = owned(POOL.root, "status")
+    assert bound(asked("UPDATE", "configmaps", POOL.status, pod=keeper), status, {**status, "data": {"a": "{}"}}) == []
+    assert bound(asked("UPDATE", "replicasets", POOL.worker, pod=keeper, sub="scale"), labelled(None)) == []
+    pod = asked("UPDATE", "pods", f"{POOL.worker}-abcde", pod=keeper)
+    assert bound(pod, worker_pod(POOL.root), worker_pod(POOL.root, **{COST: "100"})) == []
+    assert bound(asked("UPDATE", "replicasets", f"{MINE}-worker", pod=keeper, sub="scale"), labelled(None))
+    assert bound(asked("DELETE", "pods", "any", pod=keeper), labelled(MINE, "worker"))
+    assert bound(asked("UPDATE", "replicasets", POOL.worker, sub="scale"), labelled(None)), "a launcher of its runs"
+    assert bound(asked("DELETE", "pods", f"{POOL.worker}-abcde"), worker_pod(POOL.root))
+
+
+def test_the_launcher_of_a_run_in_a_pool_can_say_how_many_workers_it_has() -> None:
+    root = {**owned(MINE, "root", **{runobjects.OWNER: "mine"}), "immutable": True}
+    annotations = {**root["metadata"]["annotations"], runobjects.SIZE: "0"}
+    assert bound(OF_ROOT, root, changed(root, annotations=annotations)) == []
+    assert bound(OF_ROOT, root, changed(root, annotations={**annotations, runobjects.OWNER: "another"}))
+    assert bound(OF_ROOT, root, {**changed(root, annotations=annotations), "immutable": False})
+
+
 def test_it_can_give_its_workers_more_memory() -> None:
     request = asked("UPDATE", "replicasets", f"{MINE}-worker")
     assert bound(request, worker_set("2Gi"), worker_set("3Gi", "1536Mi")) == []
@@ -313,19 +339,21 @@ def test_every_right_of_a_launcher_to_change_something_is_bound() -> None:
     assert changed <= bound
 
 
+def selects(selector: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
+    assert set(selector) == {"matchExpressions"}
+    assert all(each["operator"] == "In" for each in selector["matchExpressions"])
+    return all(labels.get(each["key"]) in each["values"] for each in selector["matchExpressions"])
+
+
 def test_the_network_policy_is_of_launchers_and_leads_to_the_run_and_to_the_api_server() -> None:
     policy = yaml.safe_load((DEPLOY / "launcher-network.yaml").read_text())
-    wanted = policy["spec"]["podSelector"]["matchLabels"].items()
-    launcher, worker = (each["metadata"]["labels"].items() for each in pods_of(objects_of()))
-    assert wanted <= launcher
-    assert not wanted <= worker
-    [run] = [
-        to["podSelector"]["matchLabels"]
-        for rule in policy["spec"]["egress"]
-        for to in rule.get("to", ())
-        if "podSelector" in to
-    ]
-    assert run.items() <= worker
+    launcher, worker = (each["metadata"]["labels"] for each in pods_of(objects_of()))
+    keeper, host = (pool_labels("team-a", "uid", part) for part in (PoolPart.KEEPER, PoolPart.HOST))
+    confined = [selects(policy["spec"]["podSelector"], each) for each in (launcher, keeper, worker, host)]
+    assert confined == [True, True, False, False]
+    [run] = [to["podSelector"] for rule in policy["spec"]["egress"] for to in rule.get("to", ()) if "podSelector" in to]
+    assert all(selects(run, each) for each in (launcher, keeper, worker, host))
+    assert not selects(run, {"app": "database"})
     closed = {
         each
         for rule in policy["spec"]["egress"]

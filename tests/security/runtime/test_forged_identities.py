@@ -23,7 +23,7 @@ from elastic_runtime.kubernetes.resources import PODS
 from elastic_runtime.kubernetes.tokens import key_id
 from elastic_runtime.launcher import agents, loop
 from elastic_runtime.launcher.kubernetes.identities import Expected, Identities
-from elastic_runtime.launcher.kubernetes.platform import OUTLIVING
+from elastic_runtime.launcher.kubernetes.pods import OUTLIVING
 from elastic_runtime.net import certificates
 from elastic_runtime.protocol.plausible import TOKEN, check_hello
 from elastic_runtime.protocol.wire import Heartbeat, Hello, decode, encode
@@ -155,7 +155,7 @@ def guarded(tls: Path, test: Callable[[Place, Worker, FakePlace], Awaitable[None
     async def run(place: Place, worker: Worker, running: asyncio.Task[Status]) -> None:
         server = FakePlace()
         server.issuer = ISSUER
-        identities = Identities(server.api, RUN, expected, asyncio.get_running_loop().time)
+        identities = Identities(server.api, AUDIENCE, expected, asyncio.get_running_loop().time)
         place.prove_ = identities.prove
         try:
             await test(place, worker, server)
@@ -251,16 +251,16 @@ def test_an_agent_does_not_outlive_its_pod_for_long() -> None:
     async def test(place: FakePlace, watched: Watched, _: asyncio.Event) -> None:
         await place.create(PODS, pod(WATCHED, "victim", phase="Running"))
         await asyncio.sleep(MOMENT)
-        watched.platform.came("victim")
-        assert watched.platform.stray("victim") is None
+        watched.workers.came("victim")
+        assert watched.workers.stray("victim") is None
         await place.remove(PODS, "victim")
         await asyncio.sleep(MOMENT)
-        assert not watched.platform.expects("victim")
-        assert watched.platform.stray("victim") is None, "deleted by force, it may still write a checkpoint"
+        assert not watched.workers.expects("victim")
+        assert watched.workers.stray("victim") is None, "deleted by force, it may still write a checkpoint"
         await asyncio.sleep(OUTLIVING + 1)
-        assert watched.platform.stray("victim.r3") == "its pod is gone"
-        watched.platform.gone("victim.r3")
-        assert watched.platform.stray("victim.r4") is None, "another connection, another time"
+        assert watched.workers.stray("victim.r3") == "its pod is gone"
+        watched.workers.gone("victim.r3")
+        assert watched.workers.stray("victim.r4") is None, "another connection, another time"
 
     within(test)
 
@@ -270,7 +270,7 @@ def test_while_there_is_no_news_of_pods_nobody_is_hung_up_on() -> None:
         await place.go_away()
         await asyncio.sleep(OUTLIVING)
         for _unused in range(2):
-            assert watched.platform.stray("newer-than-the-news") is None
+            assert watched.workers.stray("newer-than-the-news") is None
             await asyncio.sleep(2 * OUTLIVING)
 
     within(test)
@@ -284,12 +284,12 @@ def test_an_earlier_pod_s_token_is_found_out_when_there_is_news() -> None:
             hello = Hello("victim", "n", 7, 1, "lo", token=await place.token("victim", audience))
             await place.remove(PODS, "victim")
             await asyncio.sleep(MOMENT)
-        assert await watched.platform.prove(hello) is None, "as long as nobody knows better"
-        watched.platform.admit(hello)
+        assert await watched.workers.prove(hello) is None, "as long as nobody knows better"
+        watched.workers.admit(hello)
         again = await place.create(PODS, pod(WATCHED, "victim", phase="Running"))
         assert again.uid != made.uid
         await asyncio.sleep(MOMENT)
-        assert watched.platform.stray("victim") == "its token was of an earlier pod of that name"
+        assert watched.workers.stray("victim") == "its token was of an earlier pod of that name"
 
     within(test)
 
@@ -302,7 +302,7 @@ def test_an_earlier_pod_s_token_that_was_not_let_in_is_not_held_against_the_agen
         server = FakePlace()
         server.issuer = ISSUER
         clock = asyncio.get_running_loop().time
-        identities = Identities(server.api, RUN, lambda worker: Expected("ns", known.get(worker)), clock)
+        identities = Identities(server.api, AUDIENCE, lambda worker: Expected("ns", known.get(worker)), clock)
 
         def hello(uid: str) -> Hello:
             return Hello("victim", "n", 7, 1, "lo", token=ISSUER.sign(claims("victim", uid, AUDIENCE)))

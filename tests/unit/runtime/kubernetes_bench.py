@@ -14,6 +14,7 @@ from elastic_runtime.kubernetes.objects import Object
 from elastic_runtime.kubernetes.resources import CONFIG_MAPS, REPLICA_SETS, Kind
 from elastic_runtime.launcher.kubernetes.leadership import Leadership, take_over
 from elastic_runtime.launcher.kubernetes.platform import KubernetesPlatform
+from elastic_runtime.launcher.kubernetes.workers import PodWorkers
 from elastic_runtime.run.runobjects import (
     COMPLETE,
     LEASE,
@@ -131,6 +132,10 @@ class Watched:
     platform: KubernetesPlatform
     leadership: Leadership
     changes: list[None] = field(default_factory=list)
+
+    @property
+    def workers(self) -> PodWorkers:
+        return self.platform.workers
 
 
 @asynccontextmanager

@@ -13,7 +13,7 @@ from elastic_runtime.errors import OwnershipLost
 from elastic_runtime.launcher.decision.facts import LeadershipState, Refusal
 from elastic_runtime.launcher.joining import Joining
 from elastic_runtime.launcher.loop import Launcher
-from elastic_runtime.launcher.platform import Machine, Share
+from elastic_runtime.launcher.platform import Machine, Share, WorkerSet
 from elastic_runtime.launcher.record.output import OutputLog
 from elastic_runtime.net.certificates import agent_context
 from elastic_runtime.net.framing import decode_line
@@ -51,6 +51,10 @@ class Place:
     port: int = 0
     on_change: Callable[[], None] = lambda: None
     heard: asyncio.Event = field(default_factory=asyncio.Event)
+    workers: WorkerSet = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        self.workers = self
 
     def open(self, port: int, on_change: Callable[[], None]) -> None:
         self.port, self.on_change = port, on_change

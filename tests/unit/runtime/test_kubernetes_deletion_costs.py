@@ -8,8 +8,9 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
+from elastic_runtime.kubernetes.deletion_costs import COST, PAUSE
 from elastic_runtime.kubernetes.resources import PODS
-from elastic_runtime.launcher.kubernetes.deletion_costs import COST, PAUSE, costs
+from elastic_runtime.launcher.kubernetes.workers import costs
 from elastic_runtime.run.status import Status, WorkerState, WorkerStatus
 from tests.unit.provider.virtual_time import run_virtually
 from tests.unit.runtime.fake_kubernetes import FakePlace

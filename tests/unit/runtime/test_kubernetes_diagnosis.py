@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from elastic_runtime.kubernetes.diagnosis import MAX_WORDS, cause, needs_events, of_pod, warning_of
+from elastic_runtime.kubernetes.diagnosis import MAX_WORDS, Trouble, cause, needs_events, of_pod, troubles, warning_of
 from elastic_runtime.kubernetes.objects import Event, Object, Pod
-from elastic_runtime.launcher.kubernetes.platform import Trouble, refusal, troubles
+from elastic_runtime.launcher.kubernetes.workers import refusal
 
 NO_GPU = "0/3 nodes are available: 3 Insufficient nvidia.com/gpu"
 NOT_FOUND = (

@@ -51,7 +51,7 @@ def within(
         async with surrounded(made, run, asyncio.Event()) as watched:
             await asyncio.sleep(MOMENT)
             for name in ("a", "b"):
-                watched.platform.came(name)
+                watched.workers.came(name)
             await test(made, watched)
         assert len(asyncio.all_tasks()) == 1
 
@@ -80,21 +80,21 @@ class TestGiving:
         async def test(place: FakePlace, watched: Watched) -> None:
             await place.change(PODS, "a", kubelet_has("8Gi"))
             await asyncio.sleep(MOMENT)
-            watched.platform.give_memory("a.r1", 12 * GI)
+            watched.workers.give_memory("a.r1", 12 * GI)
             await asyncio.sleep(MOMENT)
-            assert watched.platform.memory_limit("a.r1") == 8 * GI, "what the kubelet has set"
+            assert watched.workers.memory_limit("a.r1") == 8 * GI, "what the kubelet has set"
             await place.change(PODS, "a", kubelet_has("12Gi"))
             assert await settled(place, 2 * IN_PLACE) == {"a": 12, "b": 8}
-            assert watched.platform.memory_limit("a.r1") == 12 * GI
+            assert watched.workers.memory_limit("a.r1") == 12 * GI
             assert await template(place) == {"requests": {"memory": "6Gi"}, "limits": {"memory": "12Gi"}}
-            assert watched.platform.warnings() == ()
+            assert watched.workers.warnings() == ()
 
         within(test)
 
     @pytest.mark.parametrize("server", [{"resizes": False}, {"without": {"patch pods/resize"}}], ids=["old", "refuses"])
     def test_replaces_the_pod_where_it_cannot_be_resized(self, server: dict[str, Any]) -> None:
         async def test(place: FakePlace, watched: Watched) -> None:
-            watched.platform.give_memory("a", 12 * GI)
+            watched.workers.give_memory("a", 12 * GI)
             assert await settled(place, 10.0) == {"b": 8}, "a ReplicaSet makes another from the template"
             assert (await template(place))["limits"] == {"memory": "12Gi"}
 
@@ -107,7 +107,7 @@ class TestGiving:
             changes = kubelet_has("8Gi")
             changes["status"]["conditions"] = [pending]
             await place.change(PODS, "a", changes)
-            watched.platform.give_memory("a", 12 * GI)
+            watched.workers.give_memory("a", 12 * GI)
             assert await settled(place, waits) == {"b": 8}
 
         within(test)
@@ -118,7 +118,7 @@ class TestGiving:
                 await place.change(PODS, name, kubelet_has("8Gi"))
             await asyncio.sleep(MOMENT)
             for name in ("a", "b"):
-                watched.platform.give_memory(name, 12 * GI)
+                watched.workers.give_memory(name, 12 * GI)
             assert await settled(place, IN_PLACE + 3.0) == {}
             assert (await template(place))["limits"] == {"memory": "12Gi"}
 
@@ -126,7 +126,7 @@ class TestGiving:
 
     def test_keeps_the_quality_of_service(self) -> None:
         async def test(place: FakePlace, watched: Watched) -> None:
-            watched.platform.give_memory("a", 12 * GI)
+            watched.workers.give_memory("a", 12 * GI)
             assert await settled(place) == {"a": 12, "b": 8}
             found = await place.api.get(PODS, "a")
             [worker] = found.spec["containers"]
@@ -137,7 +137,7 @@ class TestGiving:
     def test_survives_an_api_server_that_is_away(self) -> None:
         async def test(place: FakePlace, watched: Watched) -> None:
             await place.go_away()
-            watched.platform.give_memory("a", 12 * GI)
+            watched.workers.give_memory("a", 12 * GI)
             await asyncio.sleep(60)
             place.away = False
             assert await settled(place, 60) == {"a": 12, "b": 8}
@@ -146,30 +146,30 @@ class TestGiving:
 
     def test_of_a_pod_that_is_gone_is_for_those_to_come_alone(self) -> None:
         async def test(place: FakePlace, watched: Watched) -> None:
-            watched.platform.give_memory("a", 12 * GI)
+            watched.workers.give_memory("a", 12 * GI)
             await place.remove(PODS, "a")
             assert await settled(place, IN_PLACE) == {"b": 8}
             assert (await template(place))["limits"] == {"memory": "12Gi"}
-            assert watched.platform.can_give_memory()
+            assert watched.workers.can_give_memory()
 
         within(test)
 
     @pytest.mark.parametrize("right", ["patch replicasets", "delete pods"])
     def test_without_the_right_is_not_offered_and_a_warning_says_what_to_apply(self, right: str) -> None:
         async def test(_: FakePlace, watched: Watched) -> None:
-            assert not watched.platform.can_give_memory()
-            [words] = watched.platform.warnings()
+            assert not watched.workers.can_give_memory()
+            [words] = watched.workers.warnings()
             assert f"may not {right}" in words
             assert "deploy/rbac-grow-memory.yaml" in words
-            assert watched.platform.warnings() == ()
+            assert watched.workers.warnings() == ()
 
         within(test, without={right})
 
     def test_is_not_looked_after_where_nobody_asked_for_it(self) -> None:
         async def test(place: FakePlace, watched: Watched) -> None:
-            assert not watched.platform.can_give_memory()
-            assert watched.platform.warnings() == ()
-            assert watched.platform.memory_limit("a") == 8 * GI
+            assert not watched.workers.can_give_memory()
+            assert watched.workers.warnings() == ()
+            assert watched.workers.memory_limit("a") == 8 * GI
 
         within(test, spec(), without={"patch replicasets"})
 
@@ -181,10 +181,10 @@ class TestNoticing:
                 for name, reason in (("a", "OOMKilled"), ("b", "Error")):
                     await place.change(PODS, name, {"status": {"containerStatuses": ended(reason, at)}})
                 await asyncio.sleep(MOMENT)
-                assert watched.platform.out_of_memory() == ("a",)
+                assert watched.workers.out_of_memory() == ("a",)
                 await place.change(PODS, "a", {"metadata": {"annotations": {"any": at}}})
                 await asyncio.sleep(MOMENT)
-                assert watched.platform.out_of_memory() == ()
+                assert watched.workers.out_of_memory() == ()
 
         within(test)
 
@@ -197,7 +197,7 @@ class TestNoticing:
                 await place.create(PODS, worker_pod(state.lower(), BURSTABLE, containerStatuses=status))
             async with surrounded(place, RUN, asyncio.Event()) as watched:
                 await asyncio.sleep(MOMENT)
-                assert watched.platform.out_of_memory() == ()
+                assert watched.workers.out_of_memory() == ()
 
         run_virtually(main())
 

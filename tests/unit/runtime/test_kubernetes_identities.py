@@ -46,13 +46,13 @@ class TestToken:
         async def test(place: FakePlace, watched: Watched, _: asyncio.Event) -> None:
             await asyncio.sleep(tokens.PAUSE)  # The keys of before have been asked for.
             place.issuer = Issuer(algorithm, {"second": 1})
-            assert await watched.platform.prove(await come(place)) is None
+            assert await watched.workers.prove(await come(place)) is None
 
         within(test)
 
     def test_is_asked_for(self) -> None:
         async def test(place: FakePlace, watched: Watched, _: asyncio.Event) -> None:
-            refusal = await watched.platform.prove(silent(await come(place)))
+            refusal = await watched.workers.prove(silent(await come(place)))
             assert refusal is not None
             assert "If its user cannot read that file, set fs_group" in refusal
 
@@ -60,7 +60,7 @@ class TestToken:
 
     def test_is_asked_for_while_there_is_no_news_of_pods(self) -> None:
         async def test(_place: FakePlace, watched: Watched, _: asyncio.Event) -> None:
-            assert await watched.platform.prove(Hello("new", "n", 7, 1, "lo")) is not None
+            assert await watched.workers.prove(Hello("new", "n", 7, 1, "lo")) is not None
 
         within(test)
 
@@ -69,7 +69,7 @@ class TestToken:
             hello = await come(place)
             await place.remove(PODS, "a")
             await asyncio.sleep(MOMENT)
-            assert await watched.platform.prove(hello) is None
+            assert await watched.workers.prove(hello) is None
 
         within(test)
 
@@ -79,7 +79,7 @@ class TestKeys:
         async def test(place: FakePlace, watched: Watched, _: asyncio.Event) -> None:
             assert place.keys_asked == 1
             place.keys_held.clear()
-            assert await watched.platform.prove(await come(place)) is None
+            assert await watched.workers.prove(await come(place)) is None
 
         within(test)
 
@@ -88,10 +88,8 @@ class TestKeys:
             first = await come(place)
             await asyncio.sleep(tokens.PAUSE)
             place.issuer.rotate("second")
-            assert await watched.platform.prove(await come(place, "b")) is None
-            assert (
-                await watched.platform.prove(first) == "its token is signed with no key that the API server publishes"
-            )
+            assert await watched.workers.prove(await come(place, "b")) is None
+            assert await watched.workers.prove(first) == "its token is signed with no key that the API server publishes"
 
         within(test)
 
@@ -99,11 +97,11 @@ class TestKeys:
         async def test(place: FakePlace, watched: Watched, _: asyncio.Event) -> None:
             first = await come(place)
             place.issuer.rotate("second")
-            assert await watched.platform.prove(first) is None
+            assert await watched.workers.prove(first) is None
             await asyncio.sleep(tokens.MAX_AGE)
-            await watched.platform.prove(first)
+            await watched.workers.prove(first)
             await asyncio.sleep(MOMENT)
-            assert await watched.platform.prove(first) is not None
+            assert await watched.workers.prove(first) is not None
 
         within(test)
 
@@ -113,8 +111,8 @@ class TestKeys:
             await place.go_away()
             await asyncio.sleep(2 * tokens.MAX_AGE)
             for _unused in range(2):
-                assert await watched.platform.prove(hello) is None
-                assert await watched.platform.prove(silent(hello)) is not None
+                assert await watched.workers.prove(hello) is None
+                assert await watched.workers.prove(silent(hello)) is not None
                 await asyncio.sleep(tokens.PAUSE)
 
         within(test)
@@ -137,7 +135,7 @@ class TestKeys:
             hello = await come(place)
             began = asyncio.get_running_loop().time()
             for each in (hello, silent(hello), hello):
-                assert await watched.platform.prove(each) is None
+                assert await watched.workers.prove(each) is None
             assert asyncio.get_running_loop().time() - began < tokens.DEADLINE + MOMENT, "one waits, not each"
 
         with caplog.at_level(logging.INFO):
@@ -149,11 +147,11 @@ class TestKeys:
         async def test(place: FakePlace, watched: Watched, _: asyncio.Event) -> None:
             await unread(place, watched, 403)
             hello = await come(place)
-            assert await watched.platform.prove(silent(hello)) is None
+            assert await watched.workers.prove(silent(hello)) is None
             place.keys_refused = None
             await asyncio.sleep(tokens.REFUSED_PAUSE)
-            assert await watched.platform.prove(silent(hello)) is not None
-            assert await watched.platform.prove(hello) is None
+            assert await watched.workers.prove(silent(hello)) is not None
+            assert await watched.workers.prove(hello) is None
 
         with caplog.at_level(logging.INFO):
             within(test)
@@ -164,10 +162,10 @@ class TestKeys:
             hello = await come(place)
             for number in range(200):
                 forged = Hello("a", "n", 7, 1, "lo", token=Issuer(keys={f"kid-{number}": 7}).sign({"exp": 1}))
-                assert await watched.platform.prove(forged) is not None
+                assert await watched.workers.prove(forged) is not None
                 await asyncio.sleep(0.5)
             assert place.keys_asked <= 1 + 100 / tokens.PAUSE + 1
-            assert await watched.platform.prove(hello) is None
+            assert await watched.workers.prove(hello) is None
 
         within(test)
 
@@ -177,7 +175,7 @@ class TestKeys:
             place.issuer.rotate("second")
             place.keys_held.clear()
             hello = await come(place)
-            first, second = (asyncio.create_task(watched.platform.prove(hello)) for _unused in range(2))
+            first, second = (asyncio.create_task(watched.workers.prove(hello)) for _unused in range(2))
             await asyncio.sleep(MOMENT)
             first.cancel()
             place.keys_held.set()
@@ -190,7 +188,7 @@ class TestKeys:
             hello = await come(place)
             monkeypatch.setitem(sys.modules, "jwt", None)
             await unread(place, watched, None)
-            assert await watched.platform.prove(hello) is None
+            assert await watched.workers.prove(hello) is None
 
         within(test)
         assert "Install elastic-runtime[kubernetes] in the launcher's image" in caplog.text
@@ -218,7 +216,7 @@ class TestKeys:
 
 async def unread(place: FakePlace, watched: Watched, status: int | None) -> None:
     """As if the keys had never been read; from now on they are refused, or not answered for."""
-    watched.platform._identities._keys = tokens.Keys(place.api.token_keys, asyncio.get_running_loop().time)
+    watched.workers._pods.identities._keys = tokens.Keys(place.api.token_keys, asyncio.get_running_loop().time)
     place.keys_refused = status
     if status is None:
         place.keys_held.clear()

@@ -13,7 +13,7 @@ from elastic_runtime.errors import OwnershipLost
 from elastic_runtime.kubernetes.resources import CONFIG_MAPS, PODS, REPLICA_SETS
 from elastic_runtime.launcher.decision.facts import LeadershipState
 from elastic_runtime.launcher.decision.sizing import SizeWish
-from elastic_runtime.launcher.kubernetes.platform import OUTLIVING
+from elastic_runtime.launcher.kubernetes.pods import OUTLIVING
 from elastic_runtime.launcher.record.askers import Askers
 from elastic_runtime.run.runobjects import CANCEL, JOIN_TOKENS, LEASE, REQUESTS, STACKS, WATCHED
 from elastic_runtime.run.status import Phase
@@ -199,7 +199,7 @@ def test_keeps_quiet_and_up_to_date_through_cuts_and_a_forgetful_server(caplog: 
 def test_costs_little_while_nothing_happens() -> None:
     async def test(place: FakePlace, watched: Watched, _: asyncio.Event) -> None:
         await place.create(PODS, pod(RUN, "a", phase="Running"))
-        watched.platform.came("a")
+        watched.workers.came("a")
         watched.platform.publish(status(RUN))
         await asyncio.sleep(MOMENT)
         place.calls.clear()
@@ -215,13 +215,13 @@ def test_a_machine_that_joined_is_in_no_pod_and_none_is_ended_for_it() -> None:
     async def test(place: FakePlace, watched: Watched, _: asyncio.Event) -> None:
         await asyncio.sleep(MOMENT)
         for name in ("joined-1", "joined-1.r1"):
-            watched.platform.came(name)
-            assert watched.platform.stray(name) is None
+            watched.workers.came(name)
+            assert watched.workers.stray(name) is None
             await asyncio.sleep(2 * OUTLIVING)
-            assert watched.platform.stray(name) is None
-            assert watched.platform.end(name) == "what is left of it on its machine stays"
-            watched.platform.gone(name)
-        assert watched.platform.warnings() == ()
+            assert watched.workers.stray(name) is None
+            assert watched.workers.end(name) == "what is left of it on its machine stays"
+            watched.workers.gone(name)
+        assert watched.workers.warnings() == ()
 
     within(test)
 

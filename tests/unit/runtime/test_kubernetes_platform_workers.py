@@ -9,7 +9,8 @@ from datetime import timedelta
 import pytest
 
 from elastic_runtime.kubernetes.resources import CONFIG_MAPS, EVENTS, NODES, PODS, REPLICA_SETS
-from elastic_runtime.launcher.kubernetes import platform as module
+from elastic_runtime.launcher.kubernetes.platform import LAST_WRITE
+from elastic_runtime.launcher.kubernetes.workers import END_TIMEOUT
 from elastic_runtime.launcher.platform import Machine
 from elastic_runtime.run.runobjects import LEASE
 from elastic_runtime.run.spec import JupyterSpec
@@ -34,12 +35,12 @@ class TestWorkers:
         async def test(place: FakePlace, watched: Watched, _: asyncio.Event) -> None:
             await place.create(PODS, pod(RUN, "a", phase="Running"))
             await asyncio.sleep(MOMENT)
-            assert watched.platform.deadline("a") is None
+            assert watched.workers.deadline("a") is None
             watched.changes.clear()
             soon = NOON + timedelta(seconds=30)
             await place.change(PODS, "a", {"metadata": {"deletionTimestamp": "2026-01-02T12:00:30Z"}})
             await asyncio.sleep(MOMENT)
-            assert [watched.platform.deadline(name) for name in ("a", "a.r2", "b")] == [soon, soon, None]
+            assert [watched.workers.deadline(name) for name in ("a", "a.r2", "b")] == [soon, soon, None]
             assert watched.changes
 
         within(test)
@@ -53,7 +54,7 @@ class TestWorkers:
             for name, node in (("a", "n1"), ("b", "n2"), ("c", "")):
                 await place.create(PODS, pod(RUN, name, node=node, phase="Running"))
             await asyncio.sleep(10)
-            machines = [watched.platform.machine(name) for name in ("a", "a.r1", "b", "c", "d")]
+            machines = [watched.workers.machine(name) for name in ("a", "a.r1", "b", "c", "d")]
             assert machines == [Machine("spot"), Machine("spot"), None, None, None]
 
         within(test)
@@ -64,7 +65,7 @@ class TestWorkers:
             creating = [{"name": "worker", "state": {"waiting": {"reason": "ContainerCreating"}}}]
             await place.create(PODS, pod(RUN, "a", node="n1", containerStatuses=creating))
             await asyncio.sleep(3600)
-            assert watched.platform.machine("a") is None
+            assert watched.workers.machine("a") is None
             assert 4 < place.calls["list", NODES] <= 4 * 60
             assert 4 < place.calls["list", EVENTS] <= 60
 
@@ -82,11 +83,11 @@ class TestWorkers:
             event = {"metadata": {"name": "e"}, "involvedObject": {"uid": made.uid}, "type": "Warning"}
             await place.create(EVENTS, event | {"reason": "FailedMount", "message": 'secret "keys" not found'})
             await asyncio.sleep(20)
-            assert (watched.platform.machine("a"), watched.platform.refusal()) == (None, None)
+            assert (watched.workers.machine("a"), watched.workers.refusal()) == (None, None)
             place.forbidden = set()
             await asyncio.sleep(60)
-            assert watched.platform.machine("a") == Machine("spot")
-            refusal = watched.platform.refusal()
+            assert watched.workers.machine("a") == Machine("spot")
+            refusal = watched.workers.refusal()
             assert refusal is not None
             assert 'FailedMount: secret "keys" not found' in refusal.words
 
@@ -99,13 +100,13 @@ class TestWorkers:
             for name in ("a", "b"):
                 await place.create(PODS, pod(RUN, name, conditions=[condition]))
                 await asyncio.sleep(MOMENT)
-            refusal = watched.platform.refusal()
+            refusal = watched.workers.refusal()
             assert refusal is not None
             assert refusal.words.startswith("Kubernetes says of worker pod a and 1 more: Unschedulable: no room. ")
             for name in ("a", "b"):
                 await place.change(PODS, name, {"status": {"conditions": None, "phase": "Running"}})
             await asyncio.sleep(MOMENT)
-            assert watched.platform.refusal() is None
+            assert watched.workers.refusal() is None
 
         within(test)
         assert len([each for each in caplog.messages if "Unschedulable" in each]) == 1
@@ -123,7 +124,7 @@ class TestWorkers:
             }
             await place.create(EVENTS, event)
             await asyncio.sleep(10)
-            refusal = watched.platform.refusal()
+            refusal = watched.workers.refusal()
             assert refusal is not None
             assert refusal.hopeless
             assert 'FailedMount: secret "keys" not found' in refusal.words
@@ -176,7 +177,7 @@ class TestEnd:
             await asyncio.sleep(MOMENT)
             begun = asyncio.get_running_loop().time()
             await watched.platform.end_workers()
-            assert asyncio.get_running_loop().time() - begun == pytest.approx(module.END_TIMEOUT)
+            assert asyncio.get_running_loop().time() - begun == pytest.approx(END_TIMEOUT)
 
         within(test)
         assert "these worker pods have not ended in time: a" in caplog.messages
@@ -206,7 +207,7 @@ class TestEnd:
                 watched.platform.publish(status(RUN, reason="last"))
                 place.away = away
                 begun = asyncio.get_running_loop().time()
-            assert asyncio.get_running_loop().time() - begun <= module.LAST_WRITE + MOMENT
+            assert asyncio.get_running_loop().time() - begun <= LAST_WRITE + MOMENT
             place.away = False
             assert await published(place, RUN) == status(RUN, reason="first" if away else "last")
 

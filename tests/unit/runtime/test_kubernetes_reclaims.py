@@ -79,7 +79,7 @@ async def taint(place: FakePlace, node: str, *keys: str) -> None:
 def test_a_taint_announces_the_end_of_all_pods_on_its_node(key: str) -> None:
     async def test(place: FakePlace, watched: Watched) -> None:
         await taint(place, "n1", "dedicated", key)
-        deadlines = [watched.platform.deadline(name) for name in ("a", "a.r1", "b", "c")]
+        deadlines = [watched.workers.deadline(name) for name in ("a", "a.r1", "b", "c")]
         end = NOON + TAINTS[key]
         assert deadlines == [end, end, None, end]
         assert watched.changes
@@ -91,7 +91,7 @@ def test_a_taint_announces_the_end_of_all_pods_on_its_node(key: str) -> None:
 def test_a_node_that_may_stay_announces_nothing(key: str) -> None:
     async def test(place: FakePlace, watched: Watched) -> None:
         await taint(place, "n1", key)
-        assert watched.platform.deadline("a") is None
+        assert watched.workers.deadline("a") is None
 
     within(test, "n1")
 
@@ -99,13 +99,13 @@ def test_a_node_that_may_stay_announces_nothing(key: str) -> None:
 def test_the_earliest_word_counts_and_one_that_is_taken_back_does_not() -> None:
     async def test(place: FakePlace, watched: Watched) -> None:
         await taint(place, "n1", "karpenter.sh/disrupted", "cloud.google.com/impending-node-termination")
-        assert watched.platform.deadline("a") == after(15)
+        assert watched.workers.deadline("a") == after(15)
         await place.change(PODS, "a", {"metadata": {"deletionTimestamp": "2026-01-02T12:00:10Z"}})
         await asyncio.sleep(MOMENT)
-        assert watched.platform.deadline("a") == after(10)
-        assert watched.platform.deadline("b") == after(15)
+        assert watched.workers.deadline("a") == after(10)
+        assert watched.workers.deadline("b") == after(15)
         await taint(place, "n1")
-        assert watched.platform.deadline("b") is None
+        assert watched.workers.deadline("b") is None
 
     within(test, "n1", "n1")
 
@@ -118,7 +118,7 @@ def test_nodes_are_watched_while_there_are_pods_on_them() -> None:
         await asyncio.sleep(MOMENT)
         assert place.calls["watch", NODES] == 2
         await taint(place, "n2", SPOT)
-        assert watched.platform.deadline("z") == after(120)
+        assert watched.workers.deadline("z") == after(120)
         await place.remove(PODS, "z")
         await asyncio.sleep(MOMENT)
         watched.changes.clear()
@@ -135,7 +135,7 @@ def test_news_are_caught_up_with_after_the_api_server_was_away(caplog: pytest.Lo
         place.away = False
         await taint(place, "n1", SPOT)
         await asyncio.sleep(60)
-        assert watched.platform.deadline("a") == after(120)
+        assert watched.workers.deadline("a") == after(120)
 
     with caplog.at_level(logging.INFO):
         within(test, "n1")
@@ -151,7 +151,7 @@ def test_without_the_right_it_is_asked_for_ever_less_often(caplog: pytest.LogCap
             await place.create(PODS, pod(RUN, name, node=f"n-{name}", going=after(30), phase="Running"))
         async with surrounded(place, RUN, asyncio.Event()) as watched:
             await asyncio.sleep(3600)
-            assert watched.platform.deadline("a") == after(30)
+            assert watched.workers.deadline("a") == after(30)
             assert place.calls["list", NODES] < 2 * 4 * 15
 
     with caplog.at_level(logging.INFO):
@@ -172,7 +172,7 @@ def test_nodes_are_watched_once_the_right_is_there(verb: str) -> None:
             place.forbidden = set()
             await asyncio.sleep(60)
             await taint(place, "n1", SPOT)
-            assert watched.platform.deadline("a") is not None
+            assert watched.workers.deadline("a") is not None
 
     run_virtually(main())
 

@@ -36,7 +36,7 @@ def within(
         async with surrounded(place, RUN, asyncio.Event()) as watched:
             await asyncio.sleep(MOMENT)
             for name in connected:
-                watched.platform.came(name)
+                watched.workers.came(name)
             await test(place, watched)
         assert len(asyncio.all_tasks()) == 1
 
@@ -51,9 +51,9 @@ async def pods(place: FakePlace) -> str:
 
 def test_all_that_were_on_a_node_are_deleted_each_when_it_is_empty() -> None:
     async def test(place: FakePlace, watched: Watched) -> None:
-        watched.platform.replace("a")
+        watched.workers.replace("a")
         assert await pods(place) == "bc"
-        watched.platform.replace("b.r1")  # its agent has dialled twice
+        watched.workers.replace("b.r1")  # its agent has dialled twice
         assert await pods(place) == "c"
 
     within(test)
@@ -61,13 +61,13 @@ def test_all_that_were_on_a_node_are_deleted_each_when_it_is_empty() -> None:
 
 def test_one_that_is_put_on_the_same_node_stays_until_the_node_has_had_time_to_go() -> None:
     async def test(place: FakePlace, watched: Watched) -> None:
-        watched.platform.replace("a")
+        watched.workers.replace("a")
         await place.create(PODS, pod(RUN, "d", node="n1", phase="Running"))
         await asyncio.sleep(MOMENT)
-        watched.platform.replace("d")
+        watched.workers.replace("d")
         assert await pods(place) == "bcd"
         await asyncio.sleep(NODE_PAUSE)
-        watched.platform.replace("d")
+        watched.workers.replace("d")
         assert await pods(place) == "bc"
 
     within(test)
@@ -79,7 +79,7 @@ def test_what_is_going_or_gone_or_nowhere_is_left_alone() -> None:
         await place.create(PODS, pod(RUN, "p", phase="Pending"))
         await asyncio.sleep(MOMENT)
         for name in ("g", "p", "unknown"):
-            watched.platform.replace(name)
+            watched.workers.replace(name)
         assert await pods(place) == "abcgp"
         assert place.calls[DELETE] == 0
 
@@ -89,7 +89,7 @@ def test_what_is_going_or_gone_or_nowhere_is_left_alone() -> None:
 def test_it_is_done_when_the_api_server_is_back() -> None:
     async def test(place: FakePlace, watched: Watched) -> None:
         await place.go_away()
-        watched.platform.replace("a")
+        watched.workers.replace("a")
         await asyncio.sleep(60)
         place.away = False
         await asyncio.sleep(60)
@@ -100,7 +100,7 @@ def test_it_is_done_when_the_api_server_is_back() -> None:
 
 def test_another_of_the_same_name_is_not_meant() -> None:
     async def test(place: FakePlace, watched: Watched) -> None:
-        watched.platform.replace("a")
+        watched.workers.replace("a")
         await place.remove(PODS, "a")
         await place.create(PODS, pod(RUN, "a", node="n2", phase="Running"))
         assert await pods(place) == "abc"
@@ -111,7 +111,7 @@ def test_another_of_the_same_name_is_not_meant() -> None:
 def test_without_the_right_it_is_said_once_and_tried_ever_less_often(caplog: pytest.LogCaptureFixture) -> None:
     async def test(place: FakePlace, watched: Watched) -> None:
         for name in ("a", "c"):
-            watched.platform.replace(name)
+            watched.workers.replace(name)
         await asyncio.sleep(3600)
         assert await pods(place) == "abc"
         assert place.calls[DELETE] < 4 * 15
@@ -123,7 +123,7 @@ def test_without_the_right_it_is_said_once_and_tried_ever_less_often(caplog: pyt
 
 def test_it_is_done_once_the_right_is_there() -> None:
     async def test(place: FakePlace, watched: Watched) -> None:
-        watched.platform.replace("a")
+        watched.workers.replace("a")
         await asyncio.sleep(20)
         assert await pods(place) == "abc"
         place.forbidden = set()
@@ -135,13 +135,13 @@ def test_it_is_done_once_the_right_is_there() -> None:
 
 def test_a_pod_whose_agent_was_lost_is_deleted_and_not_let_in_again() -> None:
     async def test(place: FakePlace, watched: Watched) -> None:
-        assert "its pod is deleted" in watched.platform.end("a")
-        watched.platform.end("a")
+        assert "its pod is deleted" in watched.workers.end("a")
+        watched.workers.end("a")
         assert await pods(place) == "abc"
-        assert watched.platform.expects("a")
+        assert watched.workers.expects("a")
         await asyncio.sleep(REDIAL)
         assert await pods(place) == "bc"
-        assert not watched.platform.expects("a")
+        assert not watched.workers.expects("a")
         assert place.calls[DELETE] == 1
 
     within(test)
@@ -149,22 +149,22 @@ def test_a_pod_whose_agent_was_lost_is_deleted_and_not_let_in_again() -> None:
 
 def test_one_whose_agent_connects_again_in_time_stays() -> None:
     async def test(place: FakePlace, watched: Watched) -> None:
-        watched.platform.end("a")
+        watched.workers.end("a")
         await asyncio.sleep(REDIAL / 2)
-        watched.platform.came("a.r1")
+        watched.workers.came("a.r1")
         await asyncio.sleep(REDIAL)
         assert await pods(place) == "abc"
-        assert watched.platform.expects("a")
+        assert watched.workers.expects("a")
 
     within(test)
 
 
 def test_without_the_right_a_lost_agent_may_connect_again() -> None:
     async def test(place: FakePlace, watched: Watched) -> None:
-        watched.platform.end("a")
+        watched.workers.end("a")
         await asyncio.sleep(REDIAL + 60)
         assert await pods(place) == "abc"
-        assert watched.platform.expects("a")
+        assert watched.workers.expects("a")
 
     within(test, forbidden=DELETE)
 
@@ -176,19 +176,19 @@ def test_a_pod_whose_agent_never_connects_is_deleted_and_an_event_says_so() -> N
     async def test(place: FakePlace, watched: Watched) -> None:
         await asyncio.sleep(COMING - 1)
         assert await pods(place) == "abc"
-        assert watched.platform.warnings() == ()
+        assert watched.workers.warnings() == ()
         await asyncio.sleep(1)
         assert await pods(place) == "ac"
-        assert watched.platform.warnings() == (f"pod b is deleted: its agent has not connected for {COMING:.0f} s",)
-        assert watched.platform.warnings() == ()
-        assert not watched.platform.expects("b")
+        assert watched.workers.warnings() == (f"pod b is deleted: its agent has not connected for {COMING:.0f} s",)
+        assert watched.workers.warnings() == ()
+        assert not watched.workers.expects("b")
 
     within(test, connected="ac")
 
 
 def test_an_agent_may_connect_before_there_is_news_of_its_pod() -> None:
     async def test(place: FakePlace, watched: Watched) -> None:
-        watched.platform.came("d")
+        watched.workers.came("d")
         await place.create(PODS, pod(RUN, "d", node="n2", phase="Running"))
         await asyncio.sleep(COMING + 1)
         assert await pods(place) == "abcd"
@@ -199,10 +199,10 @@ def test_an_agent_may_connect_before_there_is_news_of_its_pod() -> None:
 def test_an_agent_that_has_left_has_as_long_to_connect_again() -> None:
     async def test(place: FakePlace, watched: Watched) -> None:
         await asyncio.sleep(2 * COMING)
-        watched.platform.gone("a")
-        watched.platform.gone("b.r1")
+        watched.workers.gone("a")
+        watched.workers.gone("b.r1")
         await asyncio.sleep(COMING / 2)
-        watched.platform.came("b.r2")
+        watched.workers.came("b.r2")
         await asyncio.sleep(COMING / 2)
         assert await pods(place) == "bc"
 
@@ -222,6 +222,6 @@ def test_without_the_right_a_pod_that_stays_is_told_of_once() -> None:
     async def test(place: FakePlace, watched: Watched) -> None:
         await asyncio.sleep(4 * COMING)
         assert await pods(place) == "abc"
-        assert len(watched.platform.warnings()) == 1
+        assert len(watched.workers.warnings()) == 1
 
     within(test, forbidden=DELETE, connected="ac")

@@ -56,7 +56,7 @@ def test_a_run_that_is_paused_has_no_worker_until_another_size_stands_there(
         platform.open(1, changed.set)
         assert (platform.asked(), json.loads(platform.requests() or "[]")) == (0, requests), "before the first worker"
         platform.ask(0)
-        workers = platform._workers
+        workers = platform.workers
         assert isinstance(workers, Workers)
         await workers.until(0)
         changed.clear()

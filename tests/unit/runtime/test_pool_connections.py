@@ -13,12 +13,13 @@ import pytest
 
 from elastic_runtime.clock import utc_now
 from elastic_runtime.errors import ClusterUnavailable
-from elastic_runtime.launcher.pool import workers as pool_workers
+from elastic_runtime.launcher.pool import member
 from elastic_runtime.launcher.pool.workers import PoolWorkers
 from elastic_runtime.net import certificates
-from elastic_runtime.pool.connection import Streams, connect, receive
+from elastic_runtime.pool.connection import Streams, receive
 from elastic_runtime.pool.folder import PoolDir, pool_folder
 from elastic_runtime.pool.keeper import Keeper
+from elastic_runtime.pool.machine import MachineKeeperPlace, connect_here
 from elastic_runtime.pool.messages import FROM_KEEPER, TO_KEEPER, AgentEnded, Busy, ForkAgent, HostHello, KillAgent
 from elastic_runtime.pool.settings import PoolSettings
 from elastic_runtime.run.pool import PoolSpec
@@ -40,7 +41,7 @@ async def until(true: Callable[[], object], what: str) -> None:
 async def dial(pool: PoolDir) -> Streams:
     while True:
         try:
-            return await connect(pool)
+            return await connect_here(pool)
         except ClusterUnavailable:
             await asyncio.sleep(0.01)
 
@@ -88,7 +89,8 @@ class Pool:
 
     @asynccontextmanager
     async def kept(self) -> AsyncIterator[None]:
-        tasks = [asyncio.create_task(Keeper(self.folder, self.folder.settings()).run())]
+        settings = self.folder.settings()
+        tasks = [asyncio.create_task(Keeper(MachineKeeperPlace(self.folder, settings), settings).run())]
         tasks.append(asyncio.create_task(self.host.stand(self.folder)))
         await until(lambda: self.host.writer, "a host")
         try:
@@ -213,7 +215,7 @@ def test_a_worker_that_does_not_leave_in_time_is_killed(pool: Pool, monkeypatch:
             run.reconcile(1)
             assert run.deadline("worker-1") is not None
             late = utc_now() + timedelta(seconds=60)
-            monkeypatch.setattr(pool_workers, "utc_now", lambda: late)
+            monkeypatch.setattr(member, "utc_now", lambda: late)
             run.reconcile(1)
             await until(lambda: pool.agents("run") == ["worker-0"], "it was killed")
             await end(pool, run)

@@ -28,8 +28,9 @@ LAUNCH = Launch((), "/notices", "/", {}, {})
 class Bench:
     """A pool of four workers, the messages that its keeper sends, and its clock."""
 
-    def __init__(self, **settings: Any) -> None:
-        self.ledger = Ledger(PoolSettings("team-a", **{"maximum": 4, "idle": 60.0, **settings}))
+    def __init__(self, *, on_demand: bool = False, standing: int = 0, **settings: Any) -> None:
+        made = PoolSettings("team-a", **{"maximum": 4, "idle": 60.0, **settings})
+        self.ledger = Ledger(made, on_demand=on_demand, standing=standing)
         self.now = 100.0
         self.granted: dict[str, Granted] = {}
         self.forked: dict[tuple[str, str], int] = {}
@@ -38,6 +39,9 @@ class Bench:
 
     def host(self, *busy: Busy, capacity: int = 8) -> None:
         self.ledger.host_came(HostHello("here", capacity, busy), self.now)
+
+    def pod(self, name: str, *busy: Busy) -> None:
+        self.ledger.host_came(HostHello(name, 1, busy), self.now)
 
     def run(self, uid: str, wanted: int, *, priority: int = 1, minimum: int = 1, **hello: Any) -> None:
         wishes = Wishes(minimum, wanted, 4, priority, False)
@@ -48,8 +52,8 @@ class Bench:
         self.ledger.resized(PoolSettings("team-a", maximum=maximum, idle=60.0))
         self.settle()
 
-    def settle(self) -> None:
-        self.deliver(self.ledger.settle(self.now))
+    def settle(self, trouble: str = "") -> None:
+        self.deliver(self.ledger.settle(self.now, trouble))
 
     def deliver(self, orders: list[tuple[str, Any]]) -> None:
         for target, message in orders:
@@ -64,8 +68,9 @@ class Bench:
                 case EndHost():
                     self.ends = True
 
-    def ended(self, uid: str, worker: str, code: int = 0) -> None:
-        self.ledger.agent_ended("here", AgentEnded(self.forked.pop((uid, worker)), uid, worker, code), self.now)
+    def ended(self, uid: str, worker: str, code: int = 0, *, host: str = "here") -> None:
+        ended = AgentEnded(self.forked.pop((uid, worker)), uid, worker, code)
+        self.deliver(self.ledger.agent_ended(host, ended, self.now))
 
 
 def test_a_run_gets_workers_and_a_higher_priority_takes_them_as_they_leave() -> None:
@@ -97,10 +102,10 @@ def test_a_run_that_cannot_have_its_minimum_waits_with_a_reason() -> None:
 
 def test_a_pool_without_a_host_grants_and_forks_once_there_is_one() -> None:
     bench = Bench()
-    assert not bench.ledger.wants_host
+    assert not bench.ledger.wanted
     bench.run("only", 2)
     bench.settle()
-    assert bench.ledger.wants_host
+    assert bench.ledger.wanted
     assert bench.granted["only"] == Granted(2, (), "")
     bench.host()
     bench.settle()
@@ -204,12 +209,12 @@ def test_hosts_end_once_nobody_has_wished_for_a_worker_for_the_idle_time() -> No
     bench.now += 2
     bench.settle()
     assert bench.ends
-    assert not bench.ledger.wants_host
+    assert not bench.ledger.wanted
 
 
 def test_a_pool_with_a_minimum_keeps_its_host() -> None:
     bench = Bench(minimum=1)
-    assert bench.ledger.wants_host
+    assert bench.ledger.wanted
     bench.host()
     bench.now += 1000
     bench.settle()
@@ -285,3 +290,97 @@ def test_what_cannot_be_is_refused() -> None:
     for hello in (HostHello("a", 1001), HostHello("a", 4, (Busy(7, "x", "worker-0"),)), HostHello("a", 4, twice)):
         with pytest.raises(InvalidDocument):
             other.ledger.host_came(hello, 0.0)
+
+
+class TestPods:
+    """Hosts that come as they are wanted, one worker each."""
+
+    def test_as_many_are_wanted_as_runs_have_been_given_and_each_worker_has_the_name_of_its_pod(self) -> None:
+        bench = Bench(on_demand=True, minimum=1)
+        assert bench.ledger.wanted == 1
+        bench.run("only", 3)
+        bench.settle()
+        assert bench.ledger.wanted == 3
+        assert bench.granted["only"] == Granted(3, (), ""), "it is told before there is any"
+        bench.pod("pod-x")
+        bench.settle()
+        assert set(bench.forked) == {("only", "pod-x")}
+        assert bench.ledger.busy_hosts == {"pod-x"}
+
+    def test_two_runs_have_no_more_than_the_pool_though_not_one_pod_has_come(self) -> None:
+        bench = Bench(on_demand=True)
+        bench.run("low", 4)
+        bench.run("high", 3, priority=10)
+        bench.settle()
+        assert (bench.granted["high"].workers, bench.granted["low"].workers) == (3, 1)
+        assert bench.ledger.wanted == 4
+
+    def test_it_stays_as_large_as_it_was_needed_within_the_idle_time(self) -> None:
+        bench = Bench(on_demand=True, standing=2)
+        bench.settle()
+        assert bench.ledger.wanted == 2, "of the keeper before"
+        bench.run("only", 3)
+        bench.settle()
+        bench.now += 50
+        bench.settle()
+        bench.ledger.run_wishes("only", Wishes(1, 1, 4, 1, False))
+        bench.settle()
+        bench.now += 59
+        bench.settle()
+        assert bench.ledger.wanted == 3
+        bench.now += 2
+        bench.settle()
+        assert bench.ledger.wanted == 1
+        assert not bench.ends, "the place takes its pods itself"
+
+    def test_why_pods_do_not_come_is_told_to_those_that_wait_for_them(self) -> None:
+        bench = Bench(on_demand=True)
+        bench.run("first", 2)
+        bench.run("second", 1)
+        bench.pod("pod-x")
+        bench.pod("pod-y")
+        bench.settle("no room")
+        assert (bench.granted["first"].trouble, bench.granted["second"].trouble) == ("", "no room")
+        assert bench.ledger.status().trouble == "no room"
+        bench.pod("pod-z")
+        bench.settle("no room")
+        assert not bench.granted["second"].trouble, "it has all"
+
+    def test_a_host_that_leaves_is_replaced_before_its_agent_has_ended_and_has_no_other_one(self) -> None:
+        bench = Bench(on_demand=True)
+        bench.run("only", 1)
+        bench.pod("old")
+        bench.pod("new")
+        bench.settle()
+        assert set(bench.forked) == {("only", "old")}
+        assert bench.ledger.host_leaves("old") == []
+        bench.settle()
+        assert bench.granted["only"].assigned == ("old", "new")
+        bench.ended("only", "old", host="old")
+        assert bench.granted["only"].assigned == ("new",), "at once"
+        bench.run("next", 1)
+        bench.settle()
+        assert bench.granted["next"] == Granted(1, (), ""), "the one that leaves has no place"
+
+    def test_the_end_of_an_agent_is_told_before_its_pod_comes_again(self) -> None:
+        bench = Bench(on_demand=True)
+        bench.run("only", 1)
+        bench.pod("pod-x")
+        bench.settle()
+        told: list[Granted] = []
+        ended = AgentEnded(bench.forked.pop(("only", "pod-x")), "only", "pod-x", 0)
+        bench.now += SHORT_LIFE
+        for orders in (bench.ledger.agent_ended("pod-x", ended, bench.now), bench.ledger.settle(bench.now)):
+            told += [message for _, message in orders if isinstance(message, Granted)]
+        assert [each.assigned for each in told] == [(), ("pod-x",)]
+
+    def test_a_pod_with_another_worker_than_its_own_is_refused(self) -> None:
+        bench = Bench(on_demand=True)
+        with pytest.raises(InvalidDocument, match="other workers"):
+            bench.pod("pod-x", Busy(0, "old", "pod-y"))
+        with pytest.raises(InvalidDocument, match="other workers"):
+            bench.host(capacity=2)
+        bench.pod("pod-x", Busy(0, "old", "pod-x"))
+        bench.run("old", 1, has=1)
+        bench.settle()
+        assert bench.granted["old"] == Granted(1, ("pod-x",), "")

@@ -21,7 +21,8 @@ from elastic_runtime.agent.devices import pools as devices
 from elastic_runtime.errors import ClusterUnavailable, Conflict, ElasticError, InvalidSettings, RunNotFound
 from elastic_runtime.pool import notebook
 from elastic_runtime.pool.folder import ADDRESS, PoolDir, pool_folder
-from elastic_runtime.pool.settings import PoolSettings, PoolSize
+from elastic_runtime.pool.machine import KEEPER
+from elastic_runtime.pool.settings import PoolSettings
 from elastic_runtime.pool.status import PoolStatus
 from elastic_runtime.run.pool import PoolSpec
 from elastic_runtime.run.reading import last_line
@@ -34,7 +35,6 @@ from elastic_training.clusters.local import ROOT, TIMES, ThisMachine, reap_later
 from elastic_training.clusters.local_python import SETTING, launcher_environment, modules_of
 from elastic_training.clusters.place import in_thread
 
-KEEPER = "elastic_runtime.pool"
 _COMING, _ENDING, _GOING, _LOOK = 15.0, 5.0, 15.0, 0.05
 """Seconds for a keeper to start, for runs that have just ended to leave, and for all of a pool to end; and between two
 looks."""
@@ -189,11 +189,7 @@ def resize(
     """
     with _held(root, name) as pool:
         found = pool.settings()
-        size = PoolSize(
-            found.minimum if minimum is None else minimum,
-            found.maximum if maximum is None else maximum,
-            found.idle if idle is None else idle,
-        )
+        size = found.size.changed(minimum, maximum, idle)
         changed, here = found.resized(size), devices(os.environ)
         if size.maximum > found.first.maximum and not found.gpus and here:
             first = found.first.maximum
@@ -304,7 +300,7 @@ def words(settings: PoolSettings) -> str:
     """Return a pool's settings for people."""
     address = notebook_address(settings)
     further = f", a notebook at {address}" if address else ""
-    return f"min={settings.minimum}, max={settings.maximum}, gpus={settings.gpus}, idle={settings.idle:g} s{further}"
+    return f"{settings.words}{further}"
 
 
 @contextmanager

@@ -38,7 +38,7 @@ from elastic_training.clusters.location import (
 from elastic_training.kubernetes_syntax import dns_label
 from elastic_training.settings.pods import Pods
 from elastic_training.settings.templating import is_template
-from elastic_training.settings.training_pool import POOL
+from elastic_training.settings.training_pool import POOL, PodPool, PoolName
 
 SECTION = "elastic_training"
 """Section of Airflow's configuration."""
@@ -55,8 +55,10 @@ def check_cluster(name: object) -> None:
     """
     if is_template(name) or (isinstance(name, str) and (name in (LOCAL, *_substitutes) or jobs_name(name))):
         return
-    if isinstance(name, str) and is_pool(name):
-        check_pool_name(name.removeprefix(POOL))
+    if isinstance(name, str) and (pool := PoolName.parse(name)):
+        check_pool_name(pool.name)
+        if "@" in name:
+            split_name(pool.on)
         return
     try:
         split_name(name)
@@ -77,7 +79,13 @@ def split_name(name: object) -> tuple[str, str | None]:
 
 def is_pool(name: str) -> bool:
     """Whether that is the name of a standing pool, as in ``pool:team-a``."""
-    return name.startswith(POOL)
+    return PoolName.parse(name) is not None
+
+
+def place_of(name: str) -> str:
+    """Return the cluster that the runs of a cluster are in: of a pool in pods that of its pods, of others itself."""
+    pool = PoolName.parse(name)
+    return pool.on if pool and pool.on else name
 
 
 def is_slurm(name: str) -> bool:
@@ -102,7 +110,7 @@ def is_jobs(name: str) -> bool:
 
 def is_local(own_name: str) -> bool:
     """Whether the runs of the cluster of that name are processes of this machine."""
-    return own_name == LOCAL or is_pool(own_name)
+    return own_name == LOCAL or (is_pool(own_name) and place_of(own_name) == own_name)
 
 
 def has_pods(name: str) -> bool:
@@ -127,21 +135,23 @@ def location(name: str) -> Location | None:
     Raises:
         InvalidSettings: it says what cannot be.
     """
+    name = place_of(name)
     return None if _is_own(name) else _checked(name, location_of(*split_name(name)))
 
 
 def own_name(name: str) -> str:
     """Return the name that triggers get: that of the place to which a connection of type ``elastic_training`` leads.
 
-    Any other name as it is. For a task's worker; a trigger that no task has begun: :func:`own_name_in_loop`. Raises
-    InvalidSettings.
+    Of a pool in pods that of the pods, which has its runs, too. Any other name as it is. For a task's worker; a trigger
+    that no task has begun: :func:`own_name_in_loop`. Raises InvalidSettings.
     """
     leads = location(name)
-    return leads.cluster if leads else name
+    return leads.cluster if leads else place_of(name)
 
 
 async def own_name_in_loop(name: str) -> str:
     """Return the name as :func:`own_name` does, in a triggerer's event loop. Raise InvalidSettings."""
+    name = place_of(name)
     leads = None if _is_own(name) else _checked(name, await location_in_loop(*split_name(name)))
     return leads.cluster if leads else name
 
@@ -152,7 +162,7 @@ def get_cluster(name: str) -> Cluster:
     For a task's worker, and not for an event loop: what kind of connection it is, Airflow is asked.
 
     Args:
-        name: ``local``; ``pool:NAME``; ``slurm:/FOLDER``; ``ray:HOST:PORT/FOLDER``;
+        name: ``local``; ``pool:NAME``; ``pool:NAME@CONNECTION/NAMESPACE``; ``slurm:/FOLDER``; ``ray:HOST:PORT/FOLDER``;
             ``spark://HOST:PORT/FOLDER``; a place of another package;
             ``CONNECTION`` or ``CONNECTION/NAMESPACE``.
 
@@ -162,13 +172,15 @@ def get_cluster(name: str) -> Cluster:
     return cluster_called(own_name(name))
 
 
-def cluster_called(name: str, jobs: Pods | SlurmSpec | RaySpec | SparkSpec | PoolSettings | None = None) -> Cluster:
+def cluster_called(
+    name: str, jobs: Pods | PodPool | SlurmSpec | RaySpec | SparkSpec | PoolSettings | None = None
+) -> Cluster:
     """Return the cluster of an :func:`own_name`, as :func:`get_cluster` does. Does no I/O, so triggers may call it.
 
     Args:
         name: of the cluster.
         jobs: what the runs that it shall create are made of, for pods, Slurm, Ray or Spark; None: it creates
-            none. For a pool: with which the first run brings it up; None: it has to be up.
+            none. For a pool on this machine: with which the first run brings it up; None: it has to be up.
     """
     if substitute := _substitutes.get(name):
         return substitute
@@ -186,12 +198,12 @@ def cluster_called(name: str, jobs: Pods | SlurmSpec | RaySpec | SparkSpec | Poo
         from elastic_training.clusters.spark import SparkCluster
 
         return SparkCluster(found, jobs if isinstance(jobs, SparkSpec) else None)
-    if is_pool(name):
+    if pool := PoolName.parse(name):
         from elastic_training.clusters.pool import PoolCluster
 
         return PoolCluster(
             *local_settings(),
-            check_pool_name(name.removeprefix(POOL)),
+            check_pool_name(pool.name),
             jobs if isinstance(jobs, PoolSettings) else None,
         )
     if place := _place(name):
@@ -199,7 +211,7 @@ def cluster_called(name: str, jobs: Pods | SlurmSpec | RaySpec | SparkSpec | Poo
     connection, namespace = split_name(name)
     from elastic_training.clusters.kubernetes.place import KubernetesCluster
 
-    return KubernetesCluster(connection, namespace, jobs if isinstance(jobs, Pods) else None)
+    return KubernetesCluster(connection, namespace, jobs if isinstance(jobs, Pods | PodPool) else None)
 
 
 @contextmanager
@@ -279,7 +291,14 @@ def _remedy() -> str:
     names = [
         repr(name)
         for name in (
-            *(LOCAL, f"{POOL}NAME", f"{SLURM}:/FOLDER", f"{RAY}:HOST:PORT/FOLDER", f"{SPARK}://HOST:PORT/FOLDER"),
+            *(
+                LOCAL,
+                f"{POOL}NAME",
+                f"{POOL}NAME@CONNECTION",
+                f"{SLURM}:/FOLDER",
+                f"{RAY}:HOST:PORT/FOLDER",
+                f"{SPARK}://HOST:PORT/FOLDER",
+            ),
             *sorted(_places()),
         )
     ]

@@ -40,6 +40,7 @@ from elastic_training.identity.deployment import deployment
 from elastic_training.identity.naming import TaskIdentity
 from elastic_training.redaction.values import masked
 from elastic_training.report import content_policy
+from elastic_training.settings.training_pool import POOL, PoolName
 
 log = logging.getLogger(__name__)
 ASSETS = {"page.js": "text/javascript", "page.css": "text/css"}
@@ -94,7 +95,7 @@ class PoolResize(BaseModel):
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
-    pool: Annotated[str, Field(min_length=1, max_length=100)]
+    pool: Annotated[str, Field(min_length=1, max_length=400)]
     workers: Annotated[int, Field(ge=1, le=1_000_000)]
 
 
@@ -255,10 +256,13 @@ def _change_routes(app: FastAPI, limiter: Limiter) -> None:
 
 
 def _resize_pool(body: PoolResize, user: Any) -> Response:
-    name = check_pool_name(body.pool)
-    require(Person(user).may_resize_pool(name))
+    name = PoolName.parse(f"{POOL}{body.pool}")
+    assert name is not None  # it begins so
+    check_pool_name(name.name)
+    require(Person(user).may_resize_pool(name.name))
     changes.resize_pool(name, body.workers)
-    log.info("%s has resized pool %s to %d workers", printable(str(user.get_name()), 100), name, body.workers)
+    whom = printable(body.pool, 300)
+    log.info("%s has resized pool %s to %d workers", printable(str(user.get_name()), 100), whom, body.workers)
     return JSONResponse({})
 
 

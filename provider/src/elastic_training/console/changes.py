@@ -9,14 +9,16 @@ from functools import partial
 from typing import Any, TypeVar
 
 from elastic_runtime.errors import ClusterUnavailable, Conflict, RunNotFound
+from elastic_training.clusters.kubernetes.pools import NamespacePools
 from elastic_training.clusters.location import LOCAL
 from elastic_training.clusters.pool import resize
-from elastic_training.clusters.registry import local_settings
+from elastic_training.clusters.registry import has_pods, local_settings, own_name, split_name
 from elastic_training.concurrency.bridge import run
 from elastic_training.console.asking import LOOK, Deadline
 from elastic_training.console.page import NO_TRAINING, Found, find, settings_of
 from elastic_training.console.places import known_places
 from elastic_training.identity.naming import TaskIdentity
+from elastic_training.settings.training_pool import PoolName
 
 T = TypeVar("T")
 
@@ -67,17 +69,25 @@ def token(task: TaskIdentity) -> str:
     return _change(task, lambda found: found.cluster.join_command(found.ref))
 
 
-def resize_pool(name: str, workers: int) -> None:
-    """Have a pool of this machine with so many workers at most.
+def resize_pool(pool: PoolName, workers: int) -> None:
+    """Have a pool with so many workers at most.
 
     Raises:
         InvalidSettings: it cannot have so many.
-        ElasticError: it is not up, or its folder does not answer.
+        ElasticError: it is not up, or its place does not answer.
     """
-    if LOCAL not in known_places():
-        raise RunNotFound(f"[elastic_training] places does not have {LOCAL}, so no pool of this machine is known")
-    root, _ = local_settings()
-    Deadline().ask(f"the pool {name}", partial(resize, root, name, maximum=workers))
+    place = pool.on or LOCAL
+    if place not in known_places():
+        raise RunNotFound(f"[elastic_training] places does not have {place}, so no pool there is known")
+    deadline, what = Deadline(), f"the pool {pool.name}"
+    if not pool.on:
+        root, _ = local_settings()
+        deadline.ask(what, partial(resize, root, pool.name, maximum=workers))
+        return
+    name = deadline.ask(what, partial(own_name, pool.on))
+    if not has_pods(name):
+        raise RunNotFound(f"{place} has no pods, and so no pools")
+    run(_within(deadline.left, NamespacePools(*split_name(name)).resize(pool.name, maximum=workers)))
 
 
 def _change(task: TaskIdentity, ask: Callable[[Found], Coroutine[Any, Any, T]]) -> T:

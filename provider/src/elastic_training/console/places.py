@@ -11,17 +11,16 @@ from typing import Any
 
 from elastic_runtime.documents import to_plain
 from elastic_runtime.errors import ClusterUnavailable, ElasticError
-from elastic_runtime.pool.status import PoolStatus
 from elastic_runtime.run.headline import Headline
 from elastic_training.airflow.sdk import conf
 from elastic_training.clusters.location import LOCAL
-from elastic_training.clusters.registry import SECTION, cluster_called, own_name
+from elastic_training.clusters.registry import SECTION, cluster_called, is_local, own_name, place_of
 from elastic_training.clusters.types import RunRef, RunSummary
 from elastic_training.concurrency.bridge import run
 from elastic_training.console import asking
-from elastic_training.console.pools import pools_here
+from elastic_training.console.pools import FoundPool, pools_in
 from elastic_training.identity.ownership import Owner, read_owner
-from elastic_training.settings.training_pool import POOL
+from elastic_training.settings.training_pool import PoolName
 
 MOST_PLACES = 50
 """That are asked."""
@@ -34,7 +33,7 @@ class FoundRun:
     """A run in its place."""
 
     place: str
-    """Place, as a task names it: a pool for runs of one, though they are listed with this machine."""
+    """Place, as a task names it: a pool for runs of one, though they are listed with the machine or the namespace."""
     ref: RunRef
     owner: Owner | None
     """The try that it works for; None: nobody's that Airflow knows."""
@@ -69,8 +68,7 @@ class Listing:
     runs: tuple[FoundRun, ...]
     """The newest first, place by place."""
     unreachable: tuple[Unreachable, ...]
-    pools: tuple[PoolStatus, ...] = ()
-    """Of this machine, if it is one of the places."""
+    pools: tuple[FoundPool, ...] = ()
 
 
 def known_places() -> tuple[str, ...]:
@@ -87,7 +85,7 @@ async def list_runs(places: Sequence[str], max_wait: float) -> Listing:
         max_wait: seconds for each.
     """
     asked = asyncio.gather(*(_runs_of(place, max_wait) for place in places))
-    found, pools = await asyncio.gather(asked, pools_here(places, max_wait))
+    found, pools = await asyncio.gather(asked, pools_in(places, max_wait))
     runs = [one for each in found if not isinstance(each, Unreachable) for one in each]
     return Listing(
         tuple({(each.place, each.ref): each for each in runs}.values()),  # Those of a pool that is among the places.
@@ -108,7 +106,7 @@ async def _runs_of(place: str, max_wait: float) -> Iterable[FoundRun] | Unreacha
 
 
 def _found(place: str, each: RunSummary) -> FoundRun:
-    named = f"{POOL}{each.pool}" if each.pool else place
+    named = str(PoolName(each.pool, "" if is_local(place) else place_of(place))) if each.pool else place
     return FoundRun(named, each.ref, read_owner(each.owner), each.headline)
 
 

@@ -23,7 +23,7 @@ from elastic_runtime.run.status import MAX_USAGE, Usage
 from elastic_runtime.run.status_failure import without_quotes
 from elastic_training.airflow.rendered import rendered_of_tasks
 from elastic_training.clusters.location import LOCAL
-from elastic_training.clusters.registry import is_pool
+from elastic_training.clusters.registry import is_local, place_of
 from elastic_training.concurrency.newest import Newest
 from elastic_training.console.asking import Deadline
 from elastic_training.console.costs import CostsWanted, known_owners, no_owners, spent
@@ -177,8 +177,8 @@ class RunList:
 
 
 def _asked(place: str) -> str:
-    """Whose list has the runs of a place: that of this machine has those of its pools."""
-    return LOCAL if is_pool(place) else place
+    """Whose list has the runs of a place: that of this machine, or of a namespace, has those of its pools."""
+    return LOCAL if is_local(place) else place_of(place)
 
 
 @dataclass(frozen=True, slots=True)

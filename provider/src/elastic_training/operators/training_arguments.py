@@ -14,6 +14,7 @@ from uuid import uuid4
 from elastic_runtime.agent.devices import most_devices, pools
 from elastic_runtime.clock import utc_now
 from elastic_runtime.errors import InvalidSettings
+from elastic_runtime.pool.settings import PoolSettings
 from elastic_runtime.ray.jobs import RaySpec
 from elastic_runtime.run.deadline import DeadlineSpec
 from elastic_runtime.run.join import JoinSpec
@@ -36,6 +37,7 @@ from elastic_training.clusters.registry import (
     is_ray,
     local_settings,
     location,
+    place_of,
 )
 from elastic_training.concurrency.bridge import run
 from elastic_training.cost.price_book import check_price_book, read_book, worker_price
@@ -68,7 +70,7 @@ from elastic_training.settings.slurm import Slurm, slurm_of
 from elastic_training.settings.spark import Spark, spark_of
 from elastic_training.settings.store_credentials import StoreCredentials, check_store_connection, store_credentials
 from elastic_training.settings.templating import all_known, as_environment, is_template, plain
-from elastic_training.settings.training_pool import POOL, TrainingPool, check_greedy
+from elastic_training.settings.training_pool import PodPool, PoolName, TrainingPool, check_greedy
 from elastic_training.settings.values import member_of, parse_bool, settings_of
 from elastic_training.settings.workers import Workers
 
@@ -275,6 +277,8 @@ class TrainingArguments(ReportsLineage):
             check_hostfile(self.hostfile)
         in_jobs = isinstance(self.cluster, str) and is_jobs(self.cluster)
         on_this_machine = isinstance(self.cluster, str) and is_local(self.cluster)
+        if isinstance(self.cluster, str) and is_pool(self.cluster) and not on_this_machine:
+            self._check_pods_of_pool()
         if on_this_machine or in_jobs:
             for name in self._only_in_pods():
                 problem = f"it is about pods, and with cluster={self.cluster!r} there are none"
@@ -285,6 +289,18 @@ class TrainingArguments(ReportsLineage):
         if isinstance(self.recovery, Recovery):
             self._check_growth(self.recovery)
         self.jupyter = jupyter_of(self.jupyter, pods=is_template(self.cluster) or has_pods(self.cluster))
+
+    def _check_pods_of_pool(self) -> None:
+        """Refuse what would have to be the pool's: its pods are there before this training."""
+        workers = self.workers if isinstance(self.workers, Workers) else Workers(1, 1, 1)
+        given = {"workers.gpus": workers.gpus, "workers.machine": workers.machine, "jupyter": self.jupyter}
+        for name in (*self._only_in_pods(), *(name for name, value in given.items() if value)):
+            problem = f"the pods of {self.cluster} are there before this training"
+            remedy = "Leave it out, or write it in the TrainingPool"
+            raise InvalidSettings(name, problem, f"{remedy}: TrainingPool(..., pods=Pods(...), gpus=..., spot=...)")
+        if workers.join:
+            problem = f"machines cannot join a training whose workers are pods of {self.cluster}"
+            raise InvalidSettings("workers.join", problem, "Leave it out, or train in pods of its own")
 
     @all_known()
     def spec(self, name: str, folder: str | None = None, *, start_over: bool = False) -> RunSpec:
@@ -341,15 +357,18 @@ class TrainingArguments(ReportsLineage):
         )
 
     def _pool_spec(self) -> PoolSpec | None:
-        if not is_pool(self.cluster):
+        if (pool := PoolName.parse(self.cluster)) is None:
             return None
         greedy = parse_bool("workers.greedy", self._workers().greedy)
-        return PoolSpec(self.cluster.removeprefix(POOL), self.priority_weight, greedy)
+        return PoolSpec(pool.name, self.priority_weight, greedy)
 
     def _further_secrets(self) -> tuple[str, ...]:
         """What Airflow hides in this task's log, for those who show the run's texts elsewhere."""
-        of_pods = secrets_in(plain(self.pods)) if has_pods(self.cluster) else ()
+        of_pods = secrets_in([plain(self.pods), self._pods_of_pool()]) if has_pods(self.cluster) else ()
         return tuple(sorted({*of_pods, *self._parts_known} - {*secrets_in(plain(self.environment))}))
+
+    def _pods_of_pool(self) -> Any:
+        return plain(self.training_pool.pods) if self.training_pool and self.training_pool.pods else None
 
     def rank_environment(self, *, fixed_size: bool) -> dict[str, str]:  # noqa: ARG002  # some engines' depends on it
         """Extra variables of every rank, from rendered fields.
@@ -376,7 +395,7 @@ class TrainingArguments(ReportsLineage):
 
     def remember_secrets(self) -> None:
         """Have Airflow mask what looks secret in this task's environment, in all that this process logs."""
-        values = [plain(self.command), plain(self.environment), plain(self.pods)]
+        values = [plain(self.command), plain(self.environment), plain(self.pods), self._pods_of_pool()]
         # Before the masker learns from us: then it finds no part of a value, but the whole.
         self._parts_known = self._parts_known or frozenset(parts_known(values))
         remember_secrets(values)
@@ -396,31 +415,19 @@ class TrainingArguments(ReportsLineage):
         """
         check_cluster(self.cluster)
         self.pods = pods_of(self.pods)
-        said = location(self.cluster)
-        name = said.cluster if said else self.cluster
-        if said is not None:  # For what the operator says nothing of.
-            self.image = self.image or self.pods.image or said.image
-            if said.launcher_image and not self.pods.launcher_image:
-                self.pods = replace(self.pods, launcher_image=said.launcher_image)
-            if self.checkpoint_uri is None:  # The credentials are the connection's, too: they are for that store.
-                self.checkpoint_uri = said.checkpoint_uri
-                self.checkpoint_conn_id = self.checkpoint_conn_id or said.checkpoint_conn_id
+        said, pool = location(self.cluster), PoolName.parse(self.cluster)
+        name = said.cluster if said else place_of(self.cluster)
+        if said is not None:
+            self._take_defaults(said, of_pods=not (pool and pool.on))
         self.jupyter = jupyter_of(self.jupyter, pods=has_pods(name))
         check_joinable(self._workers(), name)
         self._check_systems(name)
-        pods = self.pods.of_run(self._workers(), self.image) if has_pods(name) else None
-        jobs: Pods | SlurmSpec | RaySpec | SparkSpec | None = self._jobs(name, said) or pods
-        if pods is not None and not pods.image:
-            remedy = 'Write image="registry/trainer:1", or set one in a connection of type elastic_training'
-            raise InvalidSettings(
-                "image", f"no container image is set for the pods of cluster {self.cluster!r}", remedy
-            )
-        check_greedy(name, greedy=parse_bool("workers.greedy", self._workers().greedy))
+        jobs = self._pool(pool, name, said) if pool else self._jobs(name, said) or self._own_pods(name)
+        check_greedy(self.cluster, greedy=parse_bool("workers.greedy", self._workers().greedy))
         if is_local(name):
             self._check_this_machine()
         check_store_connection(self.checkpoint_uri, self.checkpoint_conn_id)
-        pool = self.training_pool.spec() if self.training_pool else None
-        cluster = cluster_called(name, jobs if pool is None else pool)
+        cluster = cluster_called(name, jobs)
         if credentials := self.store_credentials():
             cluster.set_rank_credentials(credentials.variables)
             if credentials.expiring:
@@ -430,6 +437,39 @@ class TrainingArguments(ReportsLineage):
                     self.checkpoint_conn_id,
                 )
         return cluster
+
+    def _take_defaults(self, said: Location, *, of_pods: bool) -> None:
+        """Take from a connection what the operator says nothing of; a pool takes what its pods need."""
+        if of_pods:
+            self.image = self.image or self.pods.image or said.image
+            if said.launcher_image and not self.pods.launcher_image:
+                self.pods = replace(self.pods, launcher_image=said.launcher_image)
+        if self.checkpoint_uri is None:  # The credentials are the connection's, too: they are for that store.
+            self.checkpoint_uri = said.checkpoint_uri
+            self.checkpoint_conn_id = self.checkpoint_conn_id or said.checkpoint_conn_id
+
+    def _own_pods(self, name: str) -> Pods | None:
+        """Pods of a run in the cluster of this name; None: it has none there."""
+        if not has_pods(name):
+            return None
+        pods: Pods = self.pods.of_run(self._workers(), self.image)
+        if not pods.image:
+            problem = f"no container image is set for the pods of cluster {self.cluster!r}"
+            remedy = 'Write image="registry/trainer:1", or set one in a connection of type elastic_training'
+            raise InvalidSettings("image", problem, remedy)
+        return pods
+
+    def _pool(self, pool: PoolName, name: str, said: Location | None) -> PodPool | PoolSettings | None:
+        """With which the pool is brought up, in the cluster of this name."""
+        asked = self.training_pool
+        if not pool.on:
+            return asked.spec() if asked else None
+        if not has_pods(name):
+            problem = f"{pool.on!r} leads to {name}, where there are no pods"
+            raise InvalidSettings("cluster", problem, "Name a connection that leads to Kubernetes, or pool:NAME alone")
+        self._check_pods_of_pool()
+        images = (said.image, said.launcher_image) if said else ()
+        return asked.pod_pool(*images) if asked else PodPool(pool.name)
 
     def _jobs(self, name: str, said: Location | None) -> SlurmSpec | RaySpec | SparkSpec | None:
         """How the workers of a run in Slurm, Ray or Spark are had; None: it is elsewhere."""

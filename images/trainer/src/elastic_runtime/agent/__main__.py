@@ -15,6 +15,7 @@ from elastic_runtime.agent import zygote
 from elastic_runtime.agent.agent import Agent, AgentSettings, address_of, address_towards, interface_of
 from elastic_runtime.agent.notices.clouds import Metadata
 from elastic_runtime.errors import ElasticError, InvalidSettings
+from elastic_runtime.net.sockets import split_host_and_port
 from elastic_runtime.protocol.rank_sockets import RANK_FD, RANK_FD_INODE
 from elastic_runtime.run.runobjects import IDENTITY_VARIABLE
 from elastic_runtime.run.spec import HOSTFILE, NoticeService
@@ -43,14 +44,14 @@ def parse_arguments(arguments: list[str]) -> AgentSettings:
     )
     parser.add_argument("--max-wait", type=float, default=30.0, help="seconds to keep dialling the launcher")
     parser.add_argument("--scratch", type=Path, help="folder for the files that come with the run, if not TMPDIR")
+    parser.add_argument("--identity", type=Path, help="file with a token that proves which pod this is")
     parser.add_argument("--redial", action="store_true", help="outlive the launcher; end only on SIGTERM")
     settings = vars(parser.parse_args(arguments))
     # Where this is a pod, there is a place for it; of a machine it may be anybody's.
     settings["hostfile"] = HOSTFILE if settings["redial"] and os.access(Path(HOSTFILE).parent, os.W_OK) else None
-    identity = os.environ.get(IDENTITY_VARIABLE) if settings["redial"] else None
-    settings["identity"] = Path(identity) if identity else None
-    host, _, port = settings["launcher"].rpartition(":")
-    settings["launcher"] = (host.strip("[]"), int(port))
+    if settings["redial"] and (identity := os.environ.get(IDENTITY_VARIABLE)):
+        settings["identity"] = settings["identity"] or Path(identity)
+    settings["launcher"] = split_host_and_port(settings["launcher"])
     if settings.pop("towards_launcher"):
         settings["address"] = address_towards(*settings["launcher"])
     settings["metadata"] = Metadata.parse(settings["metadata"])

@@ -10,7 +10,7 @@ remedy.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -217,3 +217,36 @@ def _end(pod: Pod) -> str:
 def _ended(container: Container, how: Ended) -> str:
     message = how.message and f"{'. ' if how.reason in NOT_STARTED else END_OF_LOG}{how.message}"
     return said(how.reason, f"container {container.name} ended with code {how.code}{message}")
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """One thing that keeps worker pods from running."""
+
+    cause: Cause
+    pods: tuple[str, ...] = ()
+    """Names; none when it keeps pods from being made at all."""
+
+    @property
+    def sentence(self) -> str:
+        """For people, with the remedy."""
+        more = f" and {len(self.pods) - 1} more" if len(self.pods) > 1 else ""
+        who = f"worker pod {self.pods[0]}{more}" if self.pods else "making worker pods"
+        return f"Kubernetes says of {who}: {self.cause}"
+
+
+def troubles(replica_set: Object | None, pods: Iterable[Pod], warnings: Mapping[str, str]) -> tuple[Trouble, ...]:
+    """Return the reasons why workers do not run, each once.
+
+    Args:
+        replica_set: of the workers, if it is there.
+        pods: of the workers.
+        warnings: newest warning event by uid of a pod, as ``REASON: MESSAGE``.
+    """
+    found: dict[str, list[str]] = {}
+    if replica_set and (words := of_maker(replica_set)):
+        found[words] = []
+    for pod in pods:
+        if words := of_pod(pod, warnings.get(pod.uid, "")):
+            found.setdefault(words, []).append(pod.name)
+    return tuple(Trouble(cause(words), tuple(sorted(names))) for words, names in found.items())

@@ -112,7 +112,7 @@ class AgentReports:
     def came(self, connection: AgentConnection) -> None:
         """A worker is here, which cannot start ranks yet."""
         worker = self._pool.add(connection, utc_now())
-        self._platform.came(worker.name)
+        self._platform.workers.came(worker.name)
         if worker.joined:
             words = f"{worker.name} (by hand, from {connection.address}) has joined"
             self._record.event(EventKind.JOINED, words, worker.name)
@@ -170,7 +170,7 @@ class AgentReports:
         worker = self._pool.workers[connection.hello.worker]
         orderly = worker.released or (worker.deadline is not None and not worker.ranks)
         self._pool.remove(worker.name)
-        self._platform.gone(worker.name)
+        self._platform.workers.gone(worker.name)
         del self._tidings[worker.name], self._engine_words[worker.name]
         self._gathering.gone(worker.name)
         self._record.gone(worker, WorkerState.LEFT if orderly else WorkerState.LOST)
@@ -179,9 +179,9 @@ class AgentReports:
         how = "has left" if orderly else "was lost" if connection.given_up else "was lost without a word"
         if worker.deadline is not None and not orderly:
             how = f"was lost {'before' if utc_now() < worker.deadline else 'at'} its deadline"
-            self._platform.replace(worker.name)
+            self._platform.workers.replace(worker.name)
         if connection.given_up:
-            how = f"{how}: {connection.given_up}; {self._platform.end(worker.name)}"
+            how = f"{how}: {connection.given_up}; {self._platform.workers.end(worker.name)}"
         self._record.event(EventKind.LEFT if orderly else EventKind.LOST, f"{worker.name} {how}", worker.name)
         self._on_change()
 

@@ -131,7 +131,7 @@ class Launcher:
         self._gathering = Gathering(spec)
         self._standstills, self._differences = Standstills(self._loop.time), Differences()
         self._stragglers = StragglerWatch(self._settings, self._pool, self._record, self._standstills, self._loop.time)
-        self._memory = MemoryWatch(spec.recovery, platform, self._pool, self._record)
+        self._memory = MemoryWatch(spec.recovery, platform.workers, self._pool, self._record)
         self._scraping = scraping(spec.observe, self._status)
         self._reports = AgentReports(
             self._pool,
@@ -154,9 +154,9 @@ class Launcher:
             reports.said,
             reports.gone,
             used,
-            platform.expects,
-            platform.prove,
-            platform.admit,
+            platform.workers.expects,
+            platform.workers.prove,
+            platform.workers.admit,
             platform.joining,
         )
         self._clocks = Clocks(launched=self._loop.time())
@@ -236,7 +236,7 @@ class Launcher:
             lease_age=self._platform.lease_age(),
             watched=self._platform.watched(),
             leadership=self._platform.leadership(),
-            refusal=self._platform.refusal(),
+            refusal=self._platform.workers.refusal(),
             refused_sizes=self._record.lives.refused,
             handover_open=self._handover_is_open(),
             heard=self._pool.heard(),
@@ -294,7 +294,7 @@ class Launcher:
             self._platform.ask(wanted)
         if wanted != self._wanted:
             self._record.lives.asked(wanted * self._spec.workers.slots)
-        self._wanted, share = wanted, self._platform.share(wanted)
+        self._wanted, share = wanted, self._platform.workers.share(wanted)
         if share != self._share and share.words:
             self._record.event(EventKind.SIZE_ASKED, share.words)
         self._share = share
@@ -304,7 +304,7 @@ class Launcher:
         ranks = self._session.rank_of if self._session else {}
         words, slots = self._record.failures.words(tuple(ranks)), self._spec.workers.slots
         self._record.lives.refuse(size)
-        self._platform.only(before // slots)
+        self._platform.workers.only(before // slots)
         if size == self._wanted * slots:
             self._sizing.order(before // slots)
         self._record.event(
@@ -316,7 +316,7 @@ class Launcher:
     def _hold(self, workers: int) -> None:
         """Have no more of them, until somebody asks for another size: which is answered likewise."""
         asked = self._share.workers
-        self._platform.only(workers)
+        self._platform.workers.only(workers)
         self._record.lives.refuse(asked * self._spec.workers.slots)
         self._sizing.order(workers)
         words = f"the script has no elastic state, and cannot use {asked} workers: the run stays at {workers}"
@@ -348,14 +348,14 @@ class Launcher:
 
     def _look_at_workers(self) -> None:
         """What the platform knows of them."""
-        for words in self._platform.warnings():
+        for words in self._platform.workers.warnings():
             self._record.event(EventKind.WARNING, words)
         self._memory.look()
         for worker in self._pool.workers.values():
-            if not worker.connection.given_up and (stray := self._platform.stray(worker.name)):
+            if not worker.connection.given_up and (stray := self._platform.workers.stray(worker.name)):
                 worker.connection.give_up(stray)
-            worker.machine = worker.machine or self._platform.machine(worker.name)
-            deadline = self._platform.deadline(worker.name)
+            worker.machine = worker.machine or self._platform.workers.machine(worker.name)
+            deadline = self._platform.workers.deadline(worker.name)
             if deadline is not None and (worker.deadline is None or deadline < worker.deadline):
                 self._reports.will_be_taken(worker, "the cluster", deadline)
 
@@ -428,7 +428,7 @@ class Launcher:
                 await self._end_session()
             case ReleaseWorker(name):
                 self._pool.release(name, "no rank of this worker is in the world any more")
-                self._platform.replace(name)
+                self._platform.workers.replace(name)
             case _:
                 self._carry_out_pause(action)
 

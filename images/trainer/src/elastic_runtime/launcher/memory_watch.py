@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from elastic_runtime.kubernetes.quantities import quantity_of
 from elastic_runtime.launcher.decision.memory import Refused, decide_limit
-from elastic_runtime.launcher.platform import Platform
+from elastic_runtime.launcher.platform import WorkerSet
 from elastic_runtime.launcher.record.run_record import RunRecord
 from elastic_runtime.launcher.worker_pool import WorkerPool
 from elastic_runtime.protocol.rank_names import WorkerName
@@ -17,11 +17,11 @@ class MemoryWatch:
 
     Args:
         recovery: what was asked for.
-        platform, pool, record: where limits are known and given; workers; where it is told.
+        workers, pool, record: where limits are known and given; workers; where it is told.
     """
 
-    def __init__(self, recovery: RecoverySpec, platform: Platform, pool: WorkerPool, record: RunRecord) -> None:
-        self._recovery, self._platform, self._pool, self._record = recovery, platform, pool, record
+    def __init__(self, recovery: RecoverySpec, workers: WorkerSet, pool: WorkerPool, record: RunRecord) -> None:
+        self._recovery, self._workers, self._pool, self._record = recovery, workers, pool, record
         self._explained = set[str]()
         self._answered = set[tuple[str, int]]()
         """Names of pods, each with the limit that it had then."""
@@ -43,11 +43,11 @@ class MemoryWatch:
         return known
 
     def look(self) -> None:
-        """Ask the platform which workers have ended, and what limits there are."""
-        for pod in self._platform.out_of_memory():
+        """Ask which workers have ended, and what limits there are."""
+        for pod in self._workers.out_of_memory():
             self._ran_out(pod)
         for worker in self._pool.workers.values():
-            worker.memory_limit = self._platform.memory_limit(worker.name)
+            worker.memory_limit = self._workers.memory_limit(worker.name)
 
     def new_world(self) -> None:
         """A world is complete."""
@@ -56,12 +56,12 @@ class MemoryWatch:
 
     def _ran_out(self, pod: str) -> bool:
         """Whether more is given."""
-        limit = self._platform.memory_limit(pod)
+        limit = self._workers.memory_limit(pod)
         if limit is None:
             return False
         is_new = (pod, limit) not in self._answered
         self._answered.add((pod, limit))
-        if self._recovery.grow_memory is None or not self._platform.can_give_memory():
+        if self._recovery.grow_memory is None or not self._workers.can_give_memory():
             if is_new:
                 remedy = "" if self._recovery.grow_memory else ". Give workers more, or set Recovery(grow_memory=...)"
                 words = f"{pod} ran out of memory: its limit is {quantity_of(limit)}{remedy}"
@@ -73,5 +73,5 @@ class MemoryWatch:
             return False
         if is_new:
             self._record.memory_given(pod, limit, wanted)
-            self._platform.give_memory(pod, wanted)
+            self._workers.give_memory(pod, wanted)
         return True

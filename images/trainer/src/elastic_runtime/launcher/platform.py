@@ -77,9 +77,6 @@ class Documents(Protocol):
 class WorkerSet(Protocol):
     """The machines and what runs on them. By default nobody knows more of them than their agents say."""
 
-    joining: Joining | None = None
-    """Lets machines join by hand. None: they may not."""
-
     def share(self, wanted: int, /) -> Share:
         """Workers to train with, where so many are asked for. By default these; a pool may give others."""
         return Share(wanted)
@@ -170,8 +167,12 @@ class WorkerSet(Protocol):
         """The run is over: no worker is left when this returns, or a bounded time has passed."""
 
 
-class Platform(Documents, WorkerSet, Protocol):
-    """The place where the workers run. All but the coroutines answer at once, from what was heard last."""
+class Platform(Documents, Protocol):
+    """The place where a run is. All but the coroutines answer at once, from what was heard last."""
+
+    workers: WorkerSet
+    joining: Joining | None = None
+    """Lets machines join by hand. None: they may not."""
 
     def leadership(self) -> LeadershipState:
         """How this launcher stands to other launchers of the run; by default there are no others."""
@@ -184,6 +185,9 @@ class Platform(Documents, WorkerSet, Protocol):
             port: at which the launcher listens for agents.
             on_change: called in the event loop when any of the answers may have changed.
         """
+
+    async def end_workers(self) -> None:
+        """The run is over: no worker is left when this returns, or a bounded time has passed."""
 
     async def close(self) -> None:
         """Stop watching. Workers that nobody else looks after have ended when this returns."""

@@ -43,3 +43,14 @@ def named_addresses() -> list[str]:
     except OSError:
         return []
     return [str(address[0]) for *_, address in found]
+
+
+def host_and_port(host: str, port: int) -> str:
+    """Return ``HOST:PORT``, of an address of IPv6 with brackets."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def split_host_and_port(text: str) -> tuple[str, int]:
+    """Take apart what :func:`host_and_port` has put together. Raise ValueError where there is no port."""
+    host, _, port = text.rpartition(":")
+    return host.strip("[]"), int(port)

@@ -10,13 +10,15 @@ from pathlib import Path
 from elastic_runtime.errors import ElasticError
 from elastic_runtime.pool.folder import PoolDir
 from elastic_runtime.pool.keeper import Keeper
+from elastic_runtime.pool.machine import MachineKeeperPlace
 from elastic_runtime.pool.processes import start_log
 from elastic_runtime.run.locking import take
 
 
 async def keep(folder: PoolDir) -> None:
     """Keep the pool. Raises ElasticError or OSError."""
-    await Keeper(folder, folder.settings()).run()
+    settings = folder.settings()
+    await Keeper(MachineKeeperPlace(folder, settings), settings).run()
 
 
 def main() -> None:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+from pathlib import Path
 from typing import TypeVar
 
 from elastic_runtime.errors import ClusterUnavailable, ElasticError, InvalidDocument
 from elastic_runtime.net.certificates import LAUNCHER, agent_context
 from elastic_runtime.net.framing import MAX_LINE, decode_line
 from elastic_runtime.net.sockets import end_when_silent
-from elastic_runtime.pool.folder import ADDRESS, PoolDir
 from elastic_runtime.protocol.messages import Vocabulary
 from elastic_runtime.retry import RetryPolicy
 
@@ -24,21 +24,27 @@ AGAIN = RetryPolicy(first=0.1, longest=2.0)
 """Between attempts."""
 
 
-async def connect(folder: PoolDir) -> Streams:
-    """Dial the keeper once.
+async def connect(host: str, port: int, tls: Path, whose: str) -> Streams:
+    """Dial a keeper once.
+
+    Args:
+        host: address at which it listens.
+        port: there.
+        tls: folder with a certificate of the pool.
+        whose: keeper that is, for people.
 
     Raises:
         ClusterUnavailable: there is none, or it does not answer.
     """
     try:
-        port, context = folder.keeper().port, agent_context(folder.tls)
+        context = agent_context(tls)
         async with asyncio.timeout(ATTEMPT):
             reader, writer = await asyncio.open_connection(
-                ADDRESS, port, ssl=context, server_hostname=LAUNCHER, limit=MAX_LINE
+                host, port, ssl=context, server_hostname=LAUNCHER, limit=MAX_LINE
             )
     except (OSError, ElasticError, ssl.SSLError) as error:  # A TimeoutError is an OSError.
         problem = str(error) or f"no answer within {ATTEMPT:.0f} s"
-        raise ClusterUnavailable(f"the keeper of the pool in {folder.path} cannot be reached: {problem}") from error
+        raise ClusterUnavailable(f"the keeper of {whose} cannot be reached: {problem}") from error
     end_when_silent(writer.get_extra_info("socket"), SILENCE)
     return reader, writer
 

@@ -37,7 +37,7 @@ from elastic_runtime.run.rundir import LauncherProcess
 
 ADDRESS = "127.0.0.1"
 """Where a keeper of this machine listens."""
-_VALIDITY = timedelta(days=3650)
+VALIDITY = timedelta(days=3650)
 """Of the pool's certificates, which are in a folder that only its user can read."""
 
 
@@ -77,7 +77,7 @@ class PoolDir:
         """Lay the pool down; the last file written makes it exist. Raises OSError."""
         self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
         certificates.remove(self.tls)  # Of one that was laid down by half.
-        certificates.create(self.tls, [ADDRESS], _VALIDITY)
+        certificates.create(self.tls, [ADDRESS], VALIDITY)
         self.write_settings(settings)
 
     def write_settings(self, settings: PoolSettings) -> None:

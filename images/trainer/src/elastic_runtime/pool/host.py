@@ -1,8 +1,10 @@
-"""``python -m elastic_runtime.pool.host FOLDER``: the warm process of a pool on this machine.
+"""The warm process of a pool, in which the agents of workers are forked.
 
-It stands for all workers of the pool: one import of torch is enough for as many agents as are forked, as in a run
-without a pool. A keeper tells it what to fork. It outlives the keeper, so that runs train on without one, and starts
-another. It ends when it is told to, or when there has been neither a keeper nor an agent for :data:`ALONE` seconds.
+One import of torch is enough for as many agents as are forked, as in a run without a pool. A keeper tells it what to
+fork. It outlives the keeper, so that runs train on without one. It ends when it is told to; by SIGTERM with a notice to
+its agents; or, on a machine, when there has been neither a keeper nor an agent for a while.
+
+``python -m elastic_runtime.pool.host FOLDER`` is that of a pool on this machine.
 """
 
 from __future__ import annotations
@@ -14,7 +16,6 @@ import logging
 import os
 import shutil
 import signal
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,9 +26,11 @@ from elastic_runtime.agent.orphans import adopt_orphans, end_orphans
 from elastic_runtime.agent.zygote import ZygoteClient
 from elastic_runtime.engines.registry import find_engine
 from elastic_runtime.errors import ClusterUnavailable, ElasticError, InvalidDocument, InvalidSettings
-from elastic_runtime.pool.connection import AGAIN, connect, receive
+from elastic_runtime.pool.connection import AGAIN, receive
 from elastic_runtime.pool.folder import PoolDir
+from elastic_runtime.pool.machine import MachineHostPlace
 from elastic_runtime.pool.messages import (
+    AGENT_FILES,
     FROM_KEEPER,
     TO_KEEPER,
     AgentEnded,
@@ -35,65 +38,67 @@ from elastic_runtime.pool.messages import (
     EndHost,
     ForkAgent,
     HostHello,
+    HostLeaves,
     KillAgent,
     ToKeeper,
 )
+from elastic_runtime.pool.place import HostPlace
 from elastic_runtime.pool.processes import start_log
 from elastic_runtime.pool.settings import MOST_WORKERS, PoolSettings
 from elastic_runtime.printable import printable
-from elastic_runtime.retry import Retry, RetryPolicy
+from elastic_runtime.retry import Retry
 from elastic_runtime.run.locking import take
 
 log = logging.getLogger(__name__)
 
-ALONE = 60.0
-"""Seconds without a keeper and without an agent, after which it ends."""
-NAME = "this-machine"
-KEEPER = "elastic_runtime.pool"
-_KEEPERS = RetryPolicy(first=1.0, longest=60.0)
-"""Between two keepers that are started."""
 ENGINES = ("torchrun", "horovodrun")
 """Engines for whose ranks it has imported what they need, as far as it is installed: these need all that ours do."""
-_FILES = ("ca.crt", "agent.crt", "agent.key")
 
 
 class Host:
-    """Args: folder: of the pool. settings: as they stand there."""
+    """What stands for workers.
 
-    def __init__(self, folder: PoolDir, settings: PoolSettings) -> None:
-        self._folder = folder
-        self._capacity, self._shares = places(settings, pools(os.environ))
+    Args:
+        place: that it is in.
+        capacity: most workers that it can stand for.
+        shares: of the GPUs here, for each of them.
+        grace: seconds that agents have after SIGTERM, before they are killed; 0: they are killed at once.
+    """
+
+    def __init__(self, place: HostPlace, capacity: int, shares: WorkerShares, grace: float = 0.0) -> None:
+        self._place, self._capacity, self._shares, self._grace = place, capacity, shares, grace
         self._agents: dict[str, Busy] = {}
         """By the name that the warm process has for them."""
         self._queued: list[ForkAgent] = []
         """Told before there was a warm process that is ready."""
         self._zygote: ZygoteClient | None = None
-        self._ready = False
+        self._ready = self._leaves = False
         self._writer: asyncio.StreamWriter | None = None
-        self._keeper: subprocess.Popen[bytes] | None = None
-        self._keeper_retry, self._keeper_due = Retry(_KEEPERS), 0.0
-        self._ends = asyncio.Event()
+        self._ends, self._warm_or_ends = asyncio.Event(), asyncio.Event()
 
     async def run(self) -> None:
         """Until it is told to end, or is alone. Raises OSError."""
         adopt_orphans()
-        shutil.rmtree(self._folder.agents, ignore_errors=True)
-        self._folder.agents.mkdir(mode=0o700)
+        shutil.rmtree(self._place.agents, ignore_errors=True)
+        self._place.agents.mkdir(mode=0o700)
         loop, retry = asyncio.get_running_loop(), Retry(AGAIN)
         for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self._ends.set)
+            loop.add_signal_handler(number, self._leave)
         self._start_zygote()
         alone = loop.time()
         try:
+            if self._place.connects_warm:
+                await self._warm_or_ends.wait()
             while not self._ends.is_set():
                 if await self._with_keeper():
                     retry.succeeded()
                     alone = loop.time()
-                self._have_keeper()
+                if not self._ends.is_set():
+                    self._place.keeper_is_away()
                 if self._agents:
                     alone = loop.time()
-                elif loop.time() - alone > ALONE:
-                    return log.warning("no keeper for %.0f s, and no agent: the warm process ends", ALONE)
+                elif (longest := self._place.idle_limit) is not None and loop.time() - alone > longest:
+                    return log.warning("no keeper for %.0f s, and no agent: the warm process ends", longest)
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(retry.failed()):
                         await self._ends.wait()
@@ -102,33 +107,42 @@ class Host:
                 await self._zygote.close()
             self._zygote = None
             self._end_orphans()
-            shutil.rmtree(self._folder.agents, ignore_errors=True)
+            shutil.rmtree(self._place.agents, ignore_errors=True)
 
-    def _have_keeper(self) -> None:
-        """Start another keeper if there is none. A launcher could not: its environment is that of one run."""
-        if self._keeper:
-            self._keeper.poll()  # Reaps it.
-        now = asyncio.get_running_loop().time()
-        if self._ends.is_set() or now < self._keeper_due or self._folder.has_keeper() or not self._folder.exists():
+    def _leave(self) -> None:
+        """Have the agents leave, as their machine will be taken, and end after them."""
+        if self._leaves or not self._agents or not self._grace:
+            self._end()
             return
-        self._keeper_due = now + self._keeper_retry.failed()
-        try:
-            self._keeper = self._folder.start(KEEPER)
-        except OSError as error:
-            log.warning("no keeper can be started: %s", printable(error))
+        self._leaves = True
+        log.info("this host leaves, with its agents, within %.0f s", self._grace)
+        self._say(HostLeaves())
+        queued, self._queued = self._queued, []
+        for order in queued:
+            self._ended(_key(order.uid, order.worker), -signal.SIGTERM)
+        for key in self._agents:
+            assert self._zygote is not None  # it has forked them
+            self._zygote.signal(key, signal.SIGTERM, alone=True)
+        asyncio.get_running_loop().call_later(self._grace, self._end)
+
+    def _end(self) -> None:
+        self._ends.set()
+        self._warm_or_ends.set()
 
     def _end_orphans(self) -> None:
         ours = [self._zygote.pid] if self._zygote else []
-        end_orphans([*ours, self._keeper.pid] if self._keeper else ours)
+        end_orphans([*ours, *self._place.children()])
 
     async def _with_keeper(self) -> bool:
         """Returns at the end of a connection whether there was one."""
         try:
-            reader, writer = await connect(self._folder)
+            reader, writer = await self._place.connect()
         except ClusterUnavailable:
             return False
         self._writer = writer
-        self._say(HostHello(NAME, self._capacity, tuple(self._agents.values())))
+        self._say(HostHello(self._place.name, self._capacity, tuple(self._agents.values())))
+        if self._leaves:
+            self._say(HostLeaves())
         obeying, ending = asyncio.create_task(self._obey(reader)), asyncio.create_task(self._ends.wait())
         try:
             await asyncio.wait((obeying, ending), return_when=asyncio.FIRST_COMPLETED)
@@ -152,7 +166,7 @@ class Host:
                 case KillAgent(uid, worker):
                     self._kill(_key(uid, worker))
                 case EndHost() if not self._agents:
-                    self._ends.set()
+                    self._end()
                 case _:
                     log.warning("%s is not for a host, or comes too early", type(message).__name__)
 
@@ -166,6 +180,9 @@ class Host:
     def _fork(self, order: ForkAgent) -> None:
         key = _key(order.uid, order.worker)
         self._agents[key] = Busy(order.place, order.uid, order.worker)
+        if self._leaves:
+            self._ended(key, -signal.SIGTERM)
+            return
         if not self._ready:
             self._queued.append(order)
             return
@@ -178,16 +195,16 @@ class Host:
             return
         launch = order.launch
         command = [
-            *(sys.executable, "-m", "elastic_runtime.agent", *launch.arguments, "--worker", order.worker),
-            *("--notice-file", str(Path(launch.notices, f"{order.worker}.json")), "--tls", str(tls)),
+            *(sys.executable, "-m", "elastic_runtime.agent", *launch.arguments),
+            *("--worker", order.worker, "--tls", str(tls), *self._place.arguments(order.worker, launch.notices)),
         ]
         environment = {**launch.environment, **self._shares.environment(order.place)}
         with open(os.devnull, "rb") as no_link:
-            self._zygote.start(key, command, environment, launch.directory, (1, 2, no_link.fileno()))
+            self._zygote.start(key, command, environment, launch.directory or os.getcwd(), (1, 2, no_link.fileno()))
 
     def _lay_certificates(self, order: ForkAgent) -> Path:
-        tls = self._folder.agents / order.uid
-        if order.uid != tls.name or order.uid.startswith(".") or set(order.launch.certificates) != set(_FILES):
+        tls = self._place.agents / order.uid
+        if order.uid != tls.name or order.uid.startswith(".") or set(order.launch.certificates) != set(AGENT_FILES):
             raise InvalidDocument("the run's certificates are not what they have to be")
         tls.mkdir(mode=0o700, exist_ok=True)
         for name, content in order.launch.certificates.items():
@@ -210,6 +227,7 @@ class Host:
     def _zygote_says(self, message: dict[str, Any]) -> None:
         if "ready" in message:
             self._ready = True
+            self._warm_or_ends.set()
             log.info("workers start %s%s", "warm" if message["ready"] else "cold: ", printable(message["detail"]))
             queued, self._queued = self._queued, []
             for order in queued:
@@ -232,13 +250,15 @@ class Host:
             self._start_zygote()
         else:  # The keeper starts another host, after a while.
             self._zygote = None
-            self._ends.set()
+            self._end()
 
     def _ended(self, key: str, code: int) -> None:
         busy = self._agents.pop(key)
         if all(each.uid != busy.uid for each in self._agents.values()):
-            shutil.rmtree(self._folder.agents / busy.uid, ignore_errors=True)
+            shutil.rmtree(self._place.agents / busy.uid, ignore_errors=True)
         self._say(AgentEnded(busy.place, busy.uid, busy.worker, code))
+        if self._leaves and not self._agents:
+            self._end()
 
 
 def places(settings: PoolSettings, here: Pools) -> tuple[int, WorkerShares]:
@@ -273,8 +293,8 @@ def _key(uid: str, worker: str) -> str:
 
 
 async def stand(folder: PoolDir) -> None:
-    """Be the host. Raises ElasticError or OSError."""
-    await Host(folder, folder.settings()).run()
+    """Be the host of this machine. Raises ElasticError or OSError."""
+    await Host(MachineHostPlace(folder), *places(folder.settings(), pools(os.environ))).run()
 
 
 def main() -> None:

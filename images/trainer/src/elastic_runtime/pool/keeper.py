@@ -5,26 +5,29 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import os
 import signal
-import subprocess
 from typing import Any
 
-from elastic_runtime.errors import InvalidDocument, InvalidSettings, RunNotFound
+from elastic_runtime.errors import InvalidDocument
 from elastic_runtime.net.certificates import launcher_context
 from elastic_runtime.net.framing import MAX_LINE
 from elastic_runtime.net.sockets import end_when_silent
 from elastic_runtime.pace import RateLimitedLog
 from elastic_runtime.pool.connection import SILENCE, receive
-from elastic_runtime.pool.folder import ADDRESS, KeeperProcess, PoolDir
-from elastic_runtime.pool.ledger import Ledger
-from elastic_runtime.pool.messages import FROM_KEEPER, TO_KEEPER, AgentEnded, EndHost, HostHello, RunHello, Wishes
-from elastic_runtime.pool.notebook import Notebook
+from elastic_runtime.pool.ledger import Ledger, Orders
+from elastic_runtime.pool.messages import (
+    FROM_KEEPER,
+    TO_KEEPER,
+    AgentEnded,
+    EndHost,
+    HostHello,
+    HostLeaves,
+    RunHello,
+    Wishes,
+)
+from elastic_runtime.pool.place import KeeperPlace
 from elastic_runtime.pool.settings import PoolSettings
-from elastic_runtime.pool.status import PoolStatus
 from elastic_runtime.printable import printable
-from elastic_runtime.retry import Retry, RetryPolicy
-from elastic_runtime.run.rundir import LauncherProcess
 
 log = logging.getLogger(__name__)
 
@@ -32,127 +35,100 @@ GREETING = 10.0
 """Seconds for TLS's handshake, and then for the hello."""
 TICK = 0.5
 """Seconds between two looks, at most."""
-RETURNING = 3.0
-"""Seconds that launchers and hosts have to dial a keeper that takes another one's place, before it divides anything."""
 BACKLOG = 8 * 1024 * 1024
 """Bytes that wait for somebody who does not read, at most."""
 FAREWELL = 2.0
 """Seconds in which connections end in order."""
-HOST = "elastic_runtime.pool.host"
-_HOSTS = RetryPolicy(first=1.0, longest=60.0)
 
 
 class Keeper:
-    """Args: folder: of the pool. settings: as they stand there."""
+    """Args: place: that the pool is in. settings: as they stand there."""
 
-    def __init__(self, folder: PoolDir, settings: PoolSettings) -> None:
-        self._folder, self._settings = folder, settings
-        self._ledger = Ledger(settings)
+    def __init__(self, place: KeeperPlace, settings: PoolSettings) -> None:
+        self._place, self._settings = place, settings
+        self._follows = place.previous_workers()
+        self._ledger = Ledger(settings, on_demand=place.on_demand, standing=self._follows)
         self._writers: dict[str, asyncio.StreamWriter] = {}
         """Of runs by uid, and of hosts by name."""
         self._serving: set[asyncio.Task[Any]] = set()
         self._now = asyncio.get_running_loop().time
         self._changed, self._ended = asyncio.Event(), asyncio.Event()
         self._limited_log = RateLimitedLog(log)
-        self._host_retry, self._host_due = Retry(_HOSTS), 0.0
-        self._host: subprocess.Popen[bytes] | None = None
-        self._written: PoolStatus | None = None
-        self._notebook = Notebook(folder, settings.notebook) if settings.notebook else None
 
     async def run(self) -> None:
-        """Until SIGTERM, or until the pool is withdrawn: then its hosts end, too. Raises OSError."""
+        """Until SIGTERM, or until the pool is taken down: then its hosts end, too. Raises OSError or ElasticError."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self._ended.set)
-        begins = self._now() + (RETURNING if self._follows_another() else 0.0)
+            loop.add_signal_handler(number, self._end)
+        begins = self._now() + (self._place.returning if self._follows else 0.0)
         server = await self._listen()
-        port = server.sockets[0].getsockname()[1]
-        self._folder.write_keeper(KeeperProcess(port, LauncherProcess.of(os.getpid())))
-        log.info("pool %s of %d workers is kept at %s:%d", self._settings.name, self._settings.maximum, ADDRESS, port)
         try:
-            while not self._ended.is_set() and self._folder.exists():
+            await self._place.open(server.sockets[0].getsockname()[1], self._changed.set)
+            while not self._ended.is_set() and self._place.is_up():
                 self._changed.clear()
-                if (early := begins - self._now()) <= 0:
+                if self._now() >= begins or self._are_back():
+                    begins = self._now()
                     self._settle()
                 with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(TICK if early <= 0 else early):
-                        await (self._changed if early <= 0 else self._ended).wait()
+                    async with asyncio.timeout(TICK):
+                        await self._changed.wait()
         finally:
+            await self._close(server)
+
+    def _end(self) -> None:
+        self._ended.set()
+        self._changed.set()
+
+    def _are_back(self) -> bool:
+        """Whether all hosts of the previous keeper have connected to this one."""
+        return self._place.on_demand and len(self._ledger.hosts) >= self._follows
+
+    async def _close(self, server: asyncio.Server) -> None:
+        if not (self._place.on_demand and self._place.is_up()):  # Or another keeper starts where they are.
             for name in self._ledger.hosts:
                 self._send(name, EndHost())
-            if self._notebook:
-                await asyncio.to_thread(self._notebook.end)
-            server.close()
-            for writer in list(self._writers.values()):
-                writer.close()
-            if self._serving:
-                _, late = await asyncio.wait(self._serving, timeout=FAREWELL)
-                for task in late:
-                    task.cancel()
-                await asyncio.gather(*late, return_exceptions=True)
-
-    def _follows_another(self) -> bool:
-        try:
-            return bool(self._folder.status().warm)
-        except Exception:  # noqa: BLE001  # whatever stands there: this keeper is the first, or as good as that
-            return False
+        await self._place.close()
+        server.close()
+        for writer in list(self._writers.values()):
+            writer.close()
+        if self._serving:
+            _, late = await asyncio.wait(self._serving, timeout=FAREWELL)
+            for task in late:
+                task.cancel()
+            await asyncio.gather(*late, return_exceptions=True)
 
     async def _listen(self) -> asyncio.Server:
         """At the port of the keeper before, so that nobody has to look for another one."""
-        context = launcher_context(self._folder.tls)
-        ports = [0]
-        with contextlib.suppress(Exception):
-            ports.insert(0, self._folder.keeper().port)
-        for port in ports:
+        context = launcher_context(self._place.tls)
+        *preferred, last = self._place.ports()
+        for port in (*preferred, last):
             try:
                 return await asyncio.start_server(
-                    self._serve, ADDRESS, port, ssl=context, limit=MAX_LINE, ssl_handshake_timeout=GREETING
+                    self._serve, self._place.address, port, ssl=context, limit=MAX_LINE, ssl_handshake_timeout=GREETING
                 )
             except OSError:
-                if not port:
+                if port == last:
                     raise
-        raise AssertionError("port 0 is the last")
+        raise AssertionError("the last port is tried")
 
     def _settle(self) -> None:
         self._resize()
-        for name, message in self._ledger.settle(self._now()):
-            self._send(name, message)
-        self._have_host()
-        if self._notebook:
-            self._notebook.tend(self._now())
-        status = self._ledger.status()
-        if status != self._written:
-            try:
-                self._folder.write_status(status)
-            except OSError as error:
-                self._limited_log.warning("the pool's status cannot be written: %s", printable(error))
-            else:
-                self._written = status
+        place, ledger = self._place, self._ledger
+        self._deliver(ledger.settle(self._now(), place.trouble()))
+        place.scale(ledger.wanted, ledger.busy_hosts, ledger.hosts)
+        place.publish(ledger.status())
 
     def _resize(self) -> None:
-        """Have the size that the folder says: it changes while the pool is up."""
-        try:
-            found = self._folder.settings()
-        except RunNotFound:  # The pool is withdrawn.
-            return
-        except (InvalidDocument, InvalidSettings, OSError) as error:
-            self._limited_log.warning("the pool's settings cannot be read: %s", printable(error))
-            return
-        if found.size != self._settings.size:
+        """Have the size that stands there: it changes while the pool is up."""
+        found = self._place.settings()
+        if found is not None and found.size != self._settings.size:
             self._settings = self._settings.resized(found.size)
             self._ledger.resized(self._settings)
             log.info("pool %s has %d workers now", self._settings.name, self._settings.maximum)
 
-    def _have_host(self) -> None:
-        if self._host:
-            self._host.poll()  # Reaps it.
-        if not self._ledger.wants_host or self._now() < self._host_due or self._folder.has_host():
-            return
-        self._host_due = self._now() + self._host_retry.failed()
-        try:
-            self._host = self._folder.start(HOST)
-        except OSError as error:
-            self._limited_log.warning("the warm process of the pool cannot be started: %s", printable(error))
+    def _deliver(self, orders: Orders) -> None:
+        for name, message in orders:
+            self._send(name, message)
 
     def _send(self, name: str, message: object) -> None:
         writer = self._writers.get(name)
@@ -172,11 +148,10 @@ class Keeper:
             async with asyncio.timeout(GREETING):
                 hello = await receive(reader, TO_KEEPER)
             if isinstance(hello, RunHello):
-                self._ledger.run_came(hello)
+                self._deliver(self._ledger.run_came(hello))
                 await self._converse(hello.uid, reader, writer, of_run=True)
             elif isinstance(hello, HostHello):
                 self._ledger.host_came(hello, self._now())
-                self._host_retry.succeeded()
                 await self._converse(hello.host, reader, writer, of_run=False)
             else:
                 raise InvalidDocument("somebody with a certificate of this pool connected, but said no hello")
@@ -194,12 +169,14 @@ class Keeper:
         try:
             while (message := await receive(reader, TO_KEEPER)) is not None:
                 if isinstance(message, Wishes) and of_run:
-                    for target, order in self._ledger.run_wishes(name, message):
-                        self._send(target, order)
+                    orders = self._ledger.run_wishes(name, message)
                 elif isinstance(message, AgentEnded) and not of_run:
-                    self._ledger.agent_ended(name, message, self._now())
+                    orders = self._ledger.agent_ended(name, message, self._now())
+                elif isinstance(message, HostLeaves) and not of_run:
+                    orders = self._ledger.host_leaves(name)
                 else:
                     raise InvalidDocument(f"{type(message).__name__} is not for its sender to say")
+                self._deliver(orders)
                 self._changed.set()
         finally:
             del self._writers[name]

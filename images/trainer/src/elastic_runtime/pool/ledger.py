@@ -79,19 +79,48 @@ Orders = list[tuple[str, Granted | ToHost]]
 """Messages to runs, by uid, and to hosts, by name."""
 
 
-class Ledger:
-    """Args: settings: of the pool."""
+class Needs:
+    """The most workers that were needed within a time.
 
-    def __init__(self, settings: PoolSettings) -> None:
-        self._settings = settings
+    Args:
+        idle: seconds of that time.
+    """
+
+    def __init__(self, idle: float) -> None:
+        self.idle = idle
+        self._found: list[tuple[int, float]] = []
+        """Numbers, falling, each with the time at which it was last needed."""
+
+    def note(self, workers: int, now: float) -> int:
+        """Return the most that were needed, with what is needed now."""
+        larger = [each for each in self._found if each[0] > workers and now - each[1] < self.idle]
+        self._found = [*larger, (workers, now)]
+        return self._found[0][0]
+
+
+class Ledger:
+    """What a keeper knows.
+
+    Args:
+        settings: of the pool.
+        on_demand: whether hosts come as workers are needed, each with one that has its name. If not, one has all.
+        standing: workers that there were before this keeper.
+    """
+
+    def __init__(self, settings: PoolSettings, *, on_demand: bool = False, standing: int = 0) -> None:
+        self._settings, self._on_demand, self._standing = settings, on_demand, standing
         self._runs: dict[str, _Run] = {}
         self._hosts: dict[str, int] = {}
         """Those that are connected, with the most workers of each."""
         self._workers: list[_Worker] = []
         self._unknown: dict[str, float] = {}
         """Runs that have agents and no launcher that this keeper has met, and since when."""
-        self._needed: float | None = None
-        """When a run last wished for workers, or had some; None: nothing was divided yet."""
+        self._leaving: set[str] = set()
+        """Hosts that will end."""
+        self._needs = Needs(settings.idle)
+        self._needed: int | None = None
+        """Workers, now or within the idle time; None: nothing was divided yet."""
+        self._trouble = ""
         self._reasons: dict[str, str] = {}
 
     @property
@@ -100,21 +129,22 @@ class Ledger:
         return tuple(self._hosts)
 
     @property
-    def wants_host(self) -> bool:
-        """Whether there are to be workers."""
-        return bool(self._settings.minimum or self._is_needed)
+    def wanted(self) -> int:
+        """Workers that there are to be: what runs need, or have needed within the idle time."""
+        return max(self._settings.minimum, self._needed or 0)
 
     @property
-    def _is_needed(self) -> bool:
-        return any(run.wishes.wanted for run in self._runs.values()) or any(each.uid for each in self._workers)
+    def busy_hosts(self) -> frozenset[str]:
+        """Names of the hosts that have an agent."""
+        return frozenset(each.host for each in self._workers if each.uid)
 
     # What happens.
 
     def resized(self, settings: PoolSettings) -> None:
         """The pool has another size."""
-        self._settings = settings
+        self._settings, self._needs.idle = settings, settings.idle
 
-    def run_came(self, hello: RunHello) -> None:
+    def run_came(self, hello: RunHello) -> Orders:
         """A launcher has connected. Raises InvalidDocument if it cannot be."""
         check(hello.wishes)
         check_environment(hello.launch.environment)
@@ -128,11 +158,15 @@ class Ledger:
         has = before.has if before else hello.has
         self._runs[hello.uid] = _Run(hello.run, hello.since, hello.launch, hello.wishes, has, count)
         self._unknown.pop(hello.uid, None)
+        return self._kills(hello.uid, hello.wishes)
 
     def run_wishes(self, uid: str, wishes: Wishes) -> Orders:
         """A launcher wishes for something else. Raises InvalidDocument if it cannot be."""
         check(wishes)
         self._runs[uid].wishes = wishes
+        return self._kills(uid, wishes)
+
+    def _kills(self, uid: str, wishes: Wishes) -> Orders:
         return [order for each in self._of(uid) if each.name in wishes.ends for order in self._kill(each)]
 
     def run_gone(self, uid: str, now: float) -> None:
@@ -149,6 +183,8 @@ class Ledger:
             raise InvalidDocument(f"host {hello.host} has no place {wrong[0]}")
         if len({each.place for each in hello.busy}) < len(hello.busy):
             raise InvalidDocument(f"host {hello.host} has two workers in one place")
+        if self._on_demand and (hello.capacity > 1 or any(each.worker != hello.host for each in hello.busy)):
+            raise InvalidDocument(f"host {hello.host} has other workers than one of its name")
         self._hosts[hello.host] = hello.capacity
         for busy in hello.busy:
             self._workers.append(_Worker(hello.host, busy.place, busy.uid, busy.worker, now))
@@ -158,10 +194,18 @@ class Ledger:
     def host_gone(self, host: str) -> None:
         """A host's connection has ended. If it lives, it dials again, and tells what agents it has."""
         del self._hosts[host]
+        self._leaving.discard(host)
         self._workers = [each for each in self._workers if each.host != host]
 
-    def agent_ended(self, host: str, message: AgentEnded, now: float) -> None:
-        """A host says that an agent is no more."""
+    def host_leaves(self, host: str) -> Orders:
+        """A host ends with the agent that it has."""
+        self._leaving.add(host)
+        self._workers = [each for each in self._workers if each.host != host or each.uid]
+        return []
+
+    def agent_ended(self, host: str, message: AgentEnded, now: float) -> Orders:
+        """A host says that an agent is no more. Returns what its launcher is told before its name can come again."""
+        orders: Orders = []
         for each in self._workers:
             if (each.host, each.place, each.uid, each.name) == (host, message.place, message.uid, message.worker):
                 run = self._runs.get(each.uid)
@@ -170,17 +214,29 @@ class Ledger:
                     log.info("%s of %s ended with %d after %.1f s", each.name, run.name, message.code, now - each.born)
                 elif run:
                     run.retry.succeeded()
-                each.uid = each.name = ""
-                each.killed = False
+                uid, each.uid, each.name, each.killed = each.uid, "", "", False
+                if run and run.lost is None:
+                    orders += self._tell(uid, run)
+        if host in self._leaving:
+            self.host_leaves(host)
+        return orders
 
     # What follows.
 
-    def settle(self, now: float) -> Orders:
-        """Divide the workers anew. Returns what is to be told to whom, in that order."""
+    def settle(self, now: float, trouble: str = "") -> Orders:
+        """Divide the workers anew. Returns what is to be told to whom, in that order.
+
+        Args:
+            now: seconds.
+            trouble: why hosts do not come, for people; empty: nobody knows of a reason.
+        """
+        self._trouble = trouble
         orders = self._end_lost(now)
         wishes = [run.wish(uid, len(self._of(uid))) for uid, run in self._runs.items()]
         others = sum(each.uid in self._unknown for each in self._workers)
-        most = min(self._settings.maximum, sum(self._hosts.values()) or MOST_WORKERS)
+        most = self._settings.maximum
+        if not self._on_demand:
+            most = min(most, sum(self._hosts.values()) or MOST_WORKERS)
         given = allot(wishes, most - others)
         self._fit(max(most, sum(given.values()) + others))
         for wish in wishes:
@@ -191,11 +247,17 @@ class Ledger:
         for uid, run in sorted(self._runs.items(), key=lambda each: len(self._of(each[0]))):
             if run.lost is None:
                 orders += self._assign(uid, run, now)
-        if self._is_needed or self._needed is None:
-            self._needed = now
-        elif not self._settings.minimum and now - self._needed >= self._settings.idle:
+        self._need(sum(given.values()) + others, now)
+        if not self.wanted and not self._on_demand:
             orders += [(host, EndHost()) for host in self.hosts]
         return orders
+
+    def _need(self, workers: int, now: float) -> None:
+        if self._needed is None:  # What there is has not been idle for longer than this keeper knows.
+            self._needs.note(max(self._standing, len(self._workers)), now)
+        waits = any(run.wishes.wanted for run in self._runs.values())
+        busy = sum(bool(each.uid) for each in self._workers)
+        self._needed = self._needs.note(max(workers, busy, int(waits)), now)
 
     def _fit(self, most: int) -> None:
         """Have so many workers, as far as hosts have places for them. Those that train stay."""
@@ -203,6 +265,8 @@ class Ledger:
         for each in free[: max(0, len(self._workers) - most)]:
             self._workers.remove(each)
         for host, capacity in self._hosts.items():
+            if host in self._leaving:
+                continue
             taken = {each.place for each in self._workers if each.host == host}
             places = islice((each for each in range(capacity) if each not in taken), max(0, most - len(self._workers)))
             self._workers += [_Worker(host, place) for place in places]
@@ -210,16 +274,23 @@ class Ledger:
     def _assign(self, uid: str, run: _Run, now: float) -> Orders:
         forks: Orders = []
         free = [each for each in self._workers if not each.uid]
-        short = run.has - len(self._of(uid)) if now >= run.hold_until else 0
+        staying = [each for each in self._of(uid) if each.host not in self._leaving]
+        short = run.has - len(staying) if now >= run.hold_until else 0
         for worker in free[: max(0, short)]:
-            worker.uid, worker.name, worker.born = uid, f"worker-{run.next_worker}", now
-            run.next_worker += 1
+            worker.uid, worker.name, worker.born = uid, worker.host, now
+            if not self._on_demand:
+                worker.name, run.next_worker = f"worker-{run.next_worker}", run.next_worker + 1
             forks.append((worker.host, ForkAgent(worker.place, uid, worker.name, run.launch)))
-        granted = Granted(run.has, tuple(each.name for each in self._of(uid)), self._reasons[uid])
+        return [*self._tell(uid, run), *forks]  # The launcher expects an agent before that dials.
+
+    def _tell(self, uid: str, run: _Run) -> Orders:
+        here = tuple(each.name for each in self._of(uid))
+        trouble = self._trouble if len(here) < run.has else ""
+        granted = Granted(run.has, here, self._reasons.get(uid, ""), trouble)
         if granted == run.told:
-            return forks
+            return []
         run.told = granted
-        return [(uid, granted), *forks]  # The launcher expects an agent before that dials.
+        return [(uid, granted)]
 
     def _end_lost(self, now: float) -> Orders:
         orders: Orders = []
@@ -262,7 +333,7 @@ class Ledger:
             for uid, run in sorted(self._runs.items(), key=lambda each: (-each[1].wishes.priority, each[1].since))
         ]
         free = sum(not each.uid for each in self._workers)
-        return PoolStatus(self._settings, len(self._workers), free, tuple(runs))
+        return PoolStatus(self._settings, len(self._workers), free, tuple(runs), self._trouble)
 
 
 def check(wishes: Wishes) -> None:

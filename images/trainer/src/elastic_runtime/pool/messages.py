@@ -2,8 +2,8 @@
 
 Launchers and hosts dial the keeper. A launcher says :class:`RunHello`, and then what it wishes for, whenever that
 changes; the keeper answers with what it has. A host is a process with warm imports, in which the agents of workers are
-forked: on this machine one for all workers. It says :class:`HostHello`, and is told what to fork. Each message tells
-all that there is to be told at that time, so that a peer that dials again goes on where it was.
+forked: on this machine one for all workers, in pods one for each. It says :class:`HostHello`, and is told what to fork.
+Each message tells all that there is to be told at that time, so that a peer that dials again goes on where it was.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from elastic_runtime.errors import InvalidDocument
 from elastic_runtime.marks import SPARSE, VERSION
 from elastic_runtime.protocol.messages import Vocabulary
 
-POOL_VERSION = 2
+POOL_VERSION = 3
 """Another one with each change of a message."""
-
-
+AGENT_FILES = ("ca.crt", "agent.crt", "agent.key")
+"""Certificates that an agent of a run has."""
 MAX_ENVIRONMENT = 192 * 1024
 """Bytes of an agent's variables, as JSON: they are one message to the warm process."""
 
@@ -35,15 +35,15 @@ class Launch:
     """How an agent of a run is started."""
 
     arguments: tuple[str, ...]
-    """Of :mod:`elastic_runtime.agent`, but for ``--worker`` and ``--tls``."""
+    """Of :mod:`elastic_runtime.agent`, but for ``--worker``, ``--tls``, and those that a host knows."""
     notices: str
-    """Folder in which its notice may appear."""
+    """Folder in which its notice may appear; empty: it appears in no file."""
     directory: str
-    """To be in."""
+    """To be in; empty: that of the host."""
     environment: Mapping[str, str] = field(repr=False)
     """Of the agent and its ranks, on top of the host's. It includes secrets."""
     certificates: Mapping[str, str] = field(repr=False)
-    """Content of the run's ``ca.crt``, ``agent.crt`` and ``agent.key``, by name. Secret."""
+    """Content of the run's :data:`AGENT_FILES`, by name. Secret."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +87,8 @@ class Granted:
     """Names of its workers that are here, or about to come."""
     reason: str
     """Why it has fewer than it wishes for, for people; empty: it has all."""
+    trouble: str = field(default="", metadata=SPARSE)
+    """Why workers that it has do not come, for people; empty: nobody knows of a reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +109,11 @@ class HostHello:
     """Most workers that it can stand for, by their places, from 0."""
     busy: tuple[Busy, ...] = ()
     version: int = field(default=POOL_VERSION, metadata=VERSION)
+
+
+@dataclass(frozen=True, slots=True)
+class HostLeaves:
+    """Host: it will end with the agent that it has, if any, and has no place for another one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +149,7 @@ class EndHost:
     """Keeper, to a host: no worker is needed any more."""
 
 
-ToKeeper = RunHello | Wishes | HostHello | AgentEnded
+ToKeeper = RunHello | Wishes | HostHello | HostLeaves | AgentEnded
 ToLauncher = Granted
 ToHost = ForkAgent | KillAgent | EndHost
 TO_KEEPER: Vocabulary[ToKeeper] = Vocabulary(ToKeeper)

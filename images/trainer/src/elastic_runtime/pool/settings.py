@@ -37,6 +37,14 @@ class PoolSize:
     maximum: int
     idle: float
 
+    def changed(self, minimum: int | None, maximum: int | None, idle: float | None) -> PoolSize:
+        """Return another size, in which what is None is as it is."""
+        return PoolSize(
+            self.minimum if minimum is None else minimum,
+            self.maximum if maximum is None else maximum,
+            self.idle if idle is None else idle,
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class PoolSettings:
@@ -79,6 +87,11 @@ class PoolSettings:
     def first(self) -> PoolSize:
         """What the pool was brought up with."""
         return self.before or self.size
+
+    @property
+    def words(self) -> str:
+        """For people."""
+        return f"min={self.minimum}, max={self.maximum}, gpus={self.gpus}, idle={self.idle:g} s"
 
     def resized(self, size: PoolSize) -> PoolSettings:
         """Return the settings with another size. Raise InvalidSettings."""

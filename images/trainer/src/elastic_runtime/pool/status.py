@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from elastic_runtime.marks import VERSION
+from elastic_runtime.marks import SPARSE, VERSION
 from elastic_runtime.pool.settings import PoolSettings
 
 
@@ -37,4 +37,6 @@ class PoolStatus:
     free: int
     """Those of them that no run has."""
     runs: tuple[PoolRun, ...] = ()
+    trouble: str = field(default="", metadata=SPARSE)
+    """Why workers do not come, for people; empty: nobody knows of a reason."""
     version: int = field(default=1, metadata=VERSION)

@@ -8,6 +8,7 @@ import logging
 import shlex
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
@@ -16,11 +17,14 @@ from typing_extensions import override
 from elastic_runtime.clock import utc_now
 from elastic_runtime.errors import Conflict, ElasticError, FailureKind, InvalidSettings, RunNotFound
 from elastic_runtime.kubernetes.client import Client
-from elastic_runtime.kubernetes.resources import CONFIG_MAPS, PODS, REPLICA_SETS
+from elastic_runtime.kubernetes.objects import Object, Pod
+from elastic_runtime.kubernetes.resources import CONFIG_MAPS, JOBS, PODS, REPLICA_SETS
+from elastic_runtime.pool.pods.objects import POOL_LABEL
 from elastic_runtime.protocol.rank_names import WorkerName
 from elastic_runtime.run import runobjects
 from elastic_runtime.run.headline import headline
 from elastic_runtime.run.join import JoinToken, OfferedToken, check_door, join_command
+from elastic_runtime.run.pool import PoolSpec
 from elastic_runtime.run.runobjects import ObjectNames, Part, Term
 from elastic_runtime.run.spec import RunSpec
 from elastic_runtime.run.status import WorkerStatus
@@ -28,10 +32,10 @@ from elastic_training.clusters.claiming import BeforeTakeover
 from elastic_training.clusters.claims import Observed, Times
 from elastic_training.clusters.cluster import Cluster
 from elastic_training.clusters.document import RunDocument
-from elastic_training.clusters.kubernetes import connection
+from elastic_training.clusters.kubernetes import connection, pools
 from elastic_training.clusters.kubernetes.documents import compare_and_set, creation
 from elastic_training.clusters.kubernetes.documents.removal import end_compute, remove
-from elastic_training.clusters.kubernetes.documents.root import RootVersion, of_run
+from elastic_training.clusters.kubernetes.documents.root import RootVersion, document, of_run
 from elastic_training.clusters.kubernetes.manifests.mutation import mutated
 from elastic_training.clusters.kubernetes.manifests.objects import pods_digest, render, run_objects
 from elastic_training.clusters.kubernetes.status.diagnosis import running
@@ -42,6 +46,7 @@ from elastic_training.clusters.kubernetes.watching.run_watch import updates
 from elastic_training.clusters.place import Place, Scale
 from elastic_training.clusters.types import Claim, RunRef, RunSummary, Update
 from elastic_training.settings.pods import Pods
+from elastic_training.settings.training_pool import PodPool
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -54,6 +59,8 @@ _SAID_BY_READERS = (
     FailureKind.LAUNCHER_ERROR,
 )
 """There may be no launcher that would end the run's pods."""
+_DIGITS = 10
+"""That no size has."""
 ATTEMPTS = 10
 """Writes of the root in a row that may meet a change by somebody else."""
 _log = logging.getLogger(__name__)
@@ -65,7 +72,8 @@ class KubernetesCluster(Cluster):
     Args:
         connection_id: of an Airflow connection of type kubernetes.
         namespace: None: the connection's, or ``default``.
-        pods: what runs are made of; without it nothing can be claimed, only what is there be used.
+        pods: what runs are made of, or the pool whose workers they have; without it nothing can be claimed, only what
+            is there be used.
         times: for tests.
     """
 
@@ -73,7 +81,7 @@ class KubernetesCluster(Cluster):
         self,
         connection_id: str,
         namespace: str | None = None,
-        pods: Pods | None = None,
+        pods: Pods | PodPool | None = None,
         times: Times | None = None,
     ) -> None:
         self._namespace = _Namespace(connection_id, namespace, pods, times or Times())
@@ -116,13 +124,20 @@ async def _term(client: Client, ref: RunRef) -> Term:
     return term
 
 
+def _size_in(root: Object, spec: RunSpec) -> int:
+    """Workers that are asked for, of a run whose workers are a pool's."""
+    size = root.annotations.get(runobjects.SIZE, "")
+    return int(size) if size.isdecimal() and len(size) < _DIGITS else spec.workers.start
+
+
 class _Namespace(Place):
     """Its roots, worker sets and pods."""
 
-    def __init__(self, connection_id: str, namespace: str | None, pods: Pods | None, times: Times) -> None:
+    def __init__(self, connection_id: str, namespace: str | None, pods: Pods | PodPool | None, times: Times) -> None:
         self.connection = connection_id
         self.namespace = namespace
-        self._pods = pods
+        self._pods = pods if isinstance(pods, Pods) else None
+        self._pool = pods if isinstance(pods, PodPool) else None
         self._credentials: Mapping[str, str] = {}
         self.times = times
 
@@ -149,14 +164,19 @@ class _Namespace(Place):
 
     @_asking
     async def plan(self, client: Client, spec: RunSpec) -> str:
+        pods, pool = self._pods, None
+        if self._pool:
+            found = await pools.planned(client, self._pool)
+            spec, pods, pool = self._in_pool(spec, self._pool), found.pods, found.place
         objects = await asyncio.to_thread(
             run_objects,
             spec,
             "",
-            self._own_pods(),
+            pods or self._own_pods(),
             namespace=client.namespace,
             credentials=self._credentials,
             mutate=mutated,
+            pool=pool,
         )
         return await asyncio.to_thread(render, objects.all())
 
@@ -166,7 +186,12 @@ class _Namespace(Place):
 
     @_asking
     async def create(self, client: Client, spec: RunSpec, owner: str) -> RunDocument:
-        return await creation.create(client, spec, owner, self._own_pods(), self._credentials)
+        if self._pool is None:
+            return await creation.create(client, spec, owner, self._own_pods(), self._credentials)
+        pool = await pools.have_up(client, self._pool)
+        spec = self._in_pool(spec, self._pool)
+        pools.check_run(spec, pool.settings)
+        return await creation.create(client, spec, owner, pool.pods, self._credentials, pool.place)
 
     @_asking
     async def change(self, client: Client, found: RunDocument, wanted: RunDocument) -> RunDocument:
@@ -210,12 +235,18 @@ class _Namespace(Place):
             await end_compute(client, found)
 
     def differing(self, found: RunDocument, spec: RunSpec) -> tuple[str, ...]:
+        if self._pool:  # Its pods are there already, and may be other ones than when the run was created.
+            return super().differing(found, self._in_pool(spec, self._pool))
         version: RootVersion = found.version
         same_pods = version.pods in (None, pods_digest(self._own_pods()))
         return super().differing(found, spec) + (() if same_pods else ("pods",))
 
     @_asking
     async def scale(self, client: Client, name: str) -> Scale:
+        root = await client.find(CONFIG_MAPS, name)
+        if root is not None and of_run(root) and (run := document(root).spec).pool:
+            computes = await client.find(JOBS, ObjectNames(name).launcher)
+            return Scale(_size_in(root, run) if computes else 0, root.version)
         found = await client.find(REPLICA_SETS, ObjectNames(name).worker, "scale")
         return Scale(0) if found is None else Scale(found.spec.get("replicas", 0), found.version)
 
@@ -223,6 +254,14 @@ class _Namespace(Place):
     async def resize(self, client: Client, found: RunDocument, scale: Scale, workers: int) -> None:
         if scale.version is None:
             raise RunNotFound(f"the run {found.ref.name} has no worker set any more")
+        if found.spec.pool:  # Its root changes for other reasons, too.
+            root = await client.get(CONFIG_MAPS, found.ref.name)
+            if not of_run(root, found.ref.uid) or _size_in(root, found.spec) != scale.workers:
+                raise Conflict(f"the size of {found.ref.name} has changed")
+            annotations = {runobjects.SIZE: str(workers)}
+            metadata = {"uid": root.uid, "resourceVersion": root.version, "annotations": annotations}
+            await client.patch(CONFIG_MAPS, root.name, {"metadata": metadata})
+            return
         patch = {"metadata": {"resourceVersion": scale.version}, "spec": {"replicas": workers}}
         await client.patch(REPLICA_SETS, ObjectNames(found.ref.name).worker, patch, "scale")
 
@@ -231,10 +270,21 @@ class _Namespace(Place):
     async def reclaim(self, client: Client, found: RunDocument, worker: str, grace: timedelta) -> bool:
         """Delete the worker's pod, with that grace period."""
         pod = await client.find(PODS, WorkerName.parse(worker).pod)
-        if pod is None or not of_run(pod, found.ref.uid):
+        if pod is None or not (of_run(pod, found.ref.uid) or await self._lends(client, found, pod)):
             return False
         await client.delete(PODS, pod.name, uid=pod.uid, grace=int(grace.total_seconds()))
         return True
+
+    @staticmethod
+    def _in_pool(spec: RunSpec, pool: PodPool) -> RunSpec:
+        return spec if spec.pool and spec.pool.name == pool.name else replace(spec, pool=PoolSpec(pool.name))
+
+    async def _lends(self, client: Client, found: RunDocument, pod: Pod) -> bool:
+        """Whether it is a pod of the pool that a run is in, and has an agent of that run."""
+        if found.spec.pool is None or pod.labels.get(POOL_LABEL) != found.spec.pool.name:
+            return False
+        workers = judge(await read_seen(client, found), utc_now()).workers
+        return any(WorkerName.parse(each.name).pod == pod.name and not each.state.gone for each in workers)
 
     @_asking
     @override

@@ -19,6 +19,7 @@ from uuid import uuid4
 
 from elastic_runtime.clock import utc_now
 from elastic_runtime.errors import ClusterUnavailable, ElasticError, InvalidSettings, RunNotFound
+from elastic_runtime.run.pool import check_pool_name
 from elastic_runtime.run.spec import RESTARTING, RunSpec
 from elastic_runtime.run.status import Phase, Status
 from elastic_training.clusters.cluster import Cluster
@@ -163,7 +164,7 @@ def task_of(arguments: Namespace, folder: Path, environ: Mapping[str, str]) -> E
         "workers": Workers(
             min=arguments.min, start=arguments.workers, max=arguments.max or arguments.workers, gpus=arguments.gpus
         ),
-        "cluster": f"{POOL}{pool}" if pool else LOCAL,
+        "cluster": f"{POOL}{check_pool_name(pool)}" if pool else LOCAL,
         "working_directory": str(folder),
         "environment": dict(_variable(each, environ) for each in arguments.env),
         "checkpoint_uri": arguments.checkpoints or "",

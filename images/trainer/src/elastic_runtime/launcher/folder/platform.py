@@ -8,14 +8,13 @@ import logging
 import time
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
-from datetime import datetime
 from typing import Protocol
 
 from typing_extensions import override
 
 from elastic_runtime.errors import ClusterUnavailable, InvalidDocument, RunNotFound
-from elastic_runtime.launcher.decision.facts import Refusal
-from elastic_runtime.launcher.platform import LeaseAge, Platform, Share, WorkerSet
+from elastic_runtime.launcher.platform import LeaseAge, Platform, WorkerSet
+from elastic_runtime.net.sockets import host_and_port
 from elastic_runtime.pace import RateLimitedLog
 from elastic_runtime.printable import printable
 from elastic_runtime.retry import Retry, RetryPolicy
@@ -81,7 +80,7 @@ class FolderPlatform(Platform):
         self._stacks: str | None = None
         self._requests: str | None = None
         self._lease = LeaseAge(time.monotonic)
-        self._workers = workers
+        self.workers: FolderWorkers = workers
         self.address = address
         """At which the launcher listens."""
         self._watching: asyncio.Task[None] | None = None
@@ -94,7 +93,7 @@ class FolderPlatform(Platform):
         self._on_change = on_change
         with contextlib.suppress(OSError):  # Before the first worker: the run may be paused.
             self._read()
-        self._workers.open(f"[{self.address}]:{port}" if ":" in self.address else f"{self.address}:{port}")
+        self.workers.open(host_and_port(self.address, port))
         self._watching = asyncio.create_task(self._watch())
 
     @override
@@ -142,7 +141,7 @@ class FolderPlatform(Platform):
     @override
     def publish(self, status: Status) -> None:
         """Write the status. If that fails, the next status replaces it."""
-        self._workers.world({worker.name: min(worker.ranks) for worker in status.workers if worker.ranks})
+        self.workers.world({worker.name: min(worker.ranks) for worker in status.workers if worker.ranks})
         self._unwritten = status
         try:
             self._folder.write_status(status)
@@ -165,42 +164,6 @@ class FolderPlatform(Platform):
             await retry.pause()
             self.publish(self._unwritten)
 
-    @override
-    def share(self, wanted: int, /) -> Share:
-        return self._workers.share(wanted)
-
-    @override
-    def only(self, workers: int, /) -> None:
-        self._workers.only(workers)
-
-    @override
-    def expects(self, worker: str, /) -> bool:
-        return self._workers.expects(worker)
-
-    @override
-    def refusal(self) -> Refusal | None:
-        return self._workers.refusal()
-
-    @override
-    def deadline(self, worker: str, /) -> datetime | None:
-        return self._workers.deadline(worker)
-
-    @override
-    def end(self, worker: str, /) -> str:
-        return self._workers.end(worker)
-
-    @override
-    def came(self, worker: str, /) -> None:
-        self._workers.came(worker)
-
-    @override
-    def gone(self, worker: str, /) -> None:
-        self._workers.gone(worker)
-
-    @override
-    def warnings(self) -> tuple[str, ...]:
-        return self._workers.warnings()
-
     def signalled(self, name: str) -> None:
         """This process was sent a signal of that name: the run is cancelled, unless a place knows better."""
         self.ask_to_end(f"the launcher got {name}")
@@ -222,7 +185,7 @@ class FolderPlatform(Platform):
             self._watching.cancel()
             await asyncio.gather(self._watching, return_exceptions=True)
             self._watching = None
-        await self._workers.end_workers()
+        await self.workers.end_workers()
 
     async def _watch(self) -> None:
         seen, pause = 0, Retry(_UNTIL_WRITTEN)
@@ -232,7 +195,7 @@ class FolderPlatform(Platform):
                 if changed != seen:
                     self._read()
                     seen = changed
-                self._workers.reconcile(self._wanted)
+                self.workers.reconcile(self._wanted)
                 pause.succeeded()
             except FileNotFoundError:
                 return self._deleted()

@@ -18,7 +18,6 @@ from elastic_runtime.kubernetes.tokens import Bound, Keys, key_id, verify
 from elastic_runtime.printable import LONG, printable
 from elastic_runtime.protocol.wire import Hello
 from elastic_runtime.run import runobjects
-from elastic_runtime.run.spec import RunSpec
 
 log = logging.getLogger(__name__)
 
@@ -46,15 +45,15 @@ class Identities:
 
     Args:
         client: of the run's namespace.
-        spec: of the run.
+        audience: for whom the tokens are.
         expected: what is known of the pod of that name.
         now: monotonic seconds.
     """
 
     def __init__(
-        self, client: Client, spec: RunSpec, expected: Callable[[str], Expected], now: Callable[[], float]
+        self, client: Client, audience: str, expected: Callable[[str], Expected], now: Callable[[], float]
     ) -> None:
-        self._audience = runobjects.audience(spec.name, spec.uid)
+        self._audience = audience
         self._expected = expected
         self._keys = Keys(client.token_keys, now)
         self._unread = False

@@ -17,6 +17,7 @@ from elastic_runtime.errors import (
     Conflict,
     FailureKind,
     InvalidDocument,
+    InvalidSettings,
     MissingRight,
     OwnershipLost,
     RetryableError,
@@ -33,6 +34,7 @@ from elastic_runtime.launcher.kubernetes.settings import LauncherSettings
 from elastic_runtime.launcher.loop import Launcher
 from elastic_runtime.launcher.record.output import OutputLog
 from elastic_runtime.net.certificates import LAUNCHER, Authority
+from elastic_runtime.pool.pods.objects import KEEPER_VARIABLE
 from elastic_runtime.printable import LONG, printable
 from elastic_runtime.run.join import pin_of
 from elastic_runtime.run.runobjects import COMPLETE, SCRIPTS_KEY
@@ -83,7 +85,10 @@ async def serve(client: Client, settings: LauncherSettings, taken: asyncio.Event
         RetryableError: the API server did not answer.
     """
     begun = await unless(taken, begin(client, settings))
-    platform = KubernetesPlatform(client, begun.spec, begun.root, begun.leadership, taken)
+    if begun.spec.pool and settings.pool is None:
+        problem = f"the run has workers of pool {begun.spec.pool.name}, and this variable is not set"
+        raise InvalidSettings(KEEPER_VARIABLE, problem, "Use the Job that the operator makes")
+    platform = KubernetesPlatform(client, begun.spec, begun.root, begun.leadership, taken, settings.pool)
     if begun.spec.join:
         authority, term = Authority.read(settings.tls), begun.leadership.term.number
         tokens = RootTokens(platform.join_tokens, term)

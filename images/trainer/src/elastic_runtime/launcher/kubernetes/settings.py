@@ -8,6 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from elastic_runtime.errors import InvalidSettings
+from elastic_runtime.launcher.pool.access import PoolAccess
+from elastic_runtime.net.sockets import host_and_port, split_host_and_port
+from elastic_runtime.pool.pods import objects
 from elastic_runtime.run import runobjects
 
 TERMINATION_LOG = Path("/dev/termination-log")
@@ -36,6 +39,8 @@ class LauncherSettings:
     port: int = runobjects.LAUNCHER_PORT
     own_image: bool = False
     """Whether the workers have another image than this pod."""
+    pool: PoolAccess | None = None
+    """To the pool that the workers are of; None: they are the run's own."""
 
 
 def read_settings(arguments: Sequence[str], environment: Mapping[str, str]) -> LauncherSettings:
@@ -58,6 +63,18 @@ def read_settings(arguments: Sequence[str], environment: Mapping[str, str]) -> L
             return value
         raise InvalidSettings(name, "this environment variable is not set", "Use the Job that the operator makes")
 
+    def access() -> PoolAccess | None:
+        if not (keeper := environment.get(objects.KEEPER_VARIABLE)):
+            return None
+        return PoolAccess(
+            uid=variable(objects.POOL_UID_VARIABLE),
+            keeper=split_host_and_port(keeper),
+            tls=Path(objects.TLS_FOLDER),
+            launcher=host_and_port(variable(runobjects.POD_ADDRESS_VARIABLE), found.port),
+            certificates=found.tls,
+            credentials=read_credentials(Path(runobjects.STORE_FOLDER)),
+        )
+
     return LauncherSettings(
         run=variable(runobjects.RUN_VARIABLE),
         uid=variable(runobjects.RUN_UID_VARIABLE),
@@ -70,4 +87,22 @@ def read_settings(arguments: Sequence[str], environment: Mapping[str, str]) -> L
         termination_log=found.termination_log,
         port=found.port,
         own_image=bool(environment.get(runobjects.OWN_IMAGE_VARIABLE)),
+        pool=access(),
     )
+
+
+def read_credentials(folder: Path) -> dict[str, str]:
+    """Return the variables of the checkpoint store that a Secret holds, a file each; none where there is no folder.
+
+    Raises:
+        InvalidSettings: they cannot be read.
+    """
+    try:
+        # Kubernetes' own links there begin with two dots.
+        return {path.name: path.read_text() for path in folder.iterdir() if not path.name.startswith("..")}
+    except FileNotFoundError:
+        return {}
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidSettings(
+            "checkpoints", f"{folder} cannot be read: {error}", "Mount it as the operator does"
+        ) from error

@@ -1,45 +1,27 @@
-"""The workers of a run that a pool's keeper has forked for it."""
+"""The workers of a run of this machine that a pool's keeper has forked for it."""
 
 from __future__ import annotations
 
 import asyncio
-import logging
-import math
 import os
 import shutil
-import time
-from collections.abc import Callable, Mapping
-from dataclasses import replace
-from datetime import datetime, timedelta
+from collections.abc import Callable
 
 from typing_extensions import override
 
-from elastic_runtime.clock import utc_now
-from elastic_runtime.errors import ClusterUnavailable, InvalidDocument, InvalidSettings
-from elastic_runtime.launcher.decision.facts import Refusal
 from elastic_runtime.launcher.folder.platform import FolderWorkers
-from elastic_runtime.launcher.local.workers import CLOSE_TIMEOUT, COMING, agent_arguments, make_scratch
-from elastic_runtime.launcher.platform import Share
-from elastic_runtime.pool.connection import AGAIN, connect, receive
+from elastic_runtime.launcher.local.workers import agent_arguments, make_scratch
+from elastic_runtime.launcher.pool.member import PoolMember
 from elastic_runtime.pool.folder import PoolDir
-from elastic_runtime.pool.messages import FROM_KEEPER, TO_KEEPER, Granted, Launch, RunHello, Wishes, check_environment
-from elastic_runtime.printable import printable
-from elastic_runtime.retry import Retry
+from elastic_runtime.pool.machine import connect_here
+from elastic_runtime.pool.messages import AGENT_FILES, Launch
 from elastic_runtime.run.pool import PoolSpec
 from elastic_runtime.run.rundir import RunDir
 from elastic_runtime.run.spec import RunSpec
 
-log = logging.getLogger(__name__)
 
-LEFT_LATE = 2.0
-"""Seconds beyond its time to leave, after which a worker is killed."""
-
-
-class PoolWorkers(FolderWorkers):
-    """Asks the keeper for workers, and has some leave when the run is to have fewer.
-
-    A worker that is to leave has a deadline, as one whose machine will be taken: its ranks leave at a commit, and then
-    its agent ends, and with that it is another run's. If there is no keeper, the run goes on with what it has.
+class PoolWorkers(PoolMember, FolderWorkers):
+    """A :class:`PoolMember` whose agents are processes of this machine.
 
     Args:
         folder: of the run.
@@ -52,206 +34,32 @@ class PoolWorkers(FolderWorkers):
     def __init__(
         self, folder: RunDir, spec: RunSpec, pool: PoolSpec, place: PoolDir, on_change: Callable[[], None]
     ) -> None:
-        self._folder, self._spec, self._pool, self._place, self._on_change = folder, spec, pool, place, on_change
-        self._since = time.time()
-        self._address = ""
-        self._launch: Launch
-        self._granted = Granted(0, (), "")
-        self._seen: dict[str, float] = {}
-        """Workers that are assigned, and since when they were seen to be."""
-        self._came: set[str] = set()
-        self._next = 0
-        self._leaving: dict[str, datetime] = {}
-        """Workers that are to leave, and their deadlines."""
-        self._ranks: Mapping[str, int] = {}
-        bounds = spec.workers
-        self._wishes = Wishes(bounds.minimum, bounds.start, bounds.maximum, pool.priority, pool.greedy)
-        self._writer: asyncio.StreamWriter | None = None
-        self._problem = ""
-        """Why there is no connection to a keeper; empty: there is one, or it is looked for."""
-        self._warnings: list[str] = []
-        self._task: asyncio.Task[None] | None = None
-        self._nobody = asyncio.Event()
+        super().__init__(spec, pool, lambda: connect_here(place), on_change)
+        self._folder, self._place = folder, place
 
     @override
     def open(self, address: str) -> None:
-        """Dial the keeper, and again whenever the connection ends."""
-        self._address = address
         make_scratch(self._folder, self._spec)
-        try:
-            self._launch = self._make_launch()
-        except InvalidDocument as error:
-            raise InvalidSettings("environment", str(error), "Have less in it, or train without a pool") from None
-        self._task = asyncio.create_task(self._stay_connected())
+        tls = self._folder.tls
+        launch = Launch(
+            tuple(agent_arguments(self._folder, self._spec, address)),
+            str(self._folder.notices),
+            os.getcwd(),
+            {**os.environ, **self._spec.environment},
+            {name: (tls / name).read_text() for name in AGENT_FILES},
+        )
+        self.begin(launch)
 
     @override
-    def share(self, wanted: int, /) -> Share:
-        granted, bounds = self._granted, self._spec.workers
-        if not granted.workers or not wanted:
-            return Share(wanted, "")
-        most = bounds.maximum if self._wishes.greedy else wanted
-        workers = max(bounds.minimum, min(granted.workers, most))
-        if workers > wanted:
-            return Share(workers, f"{workers} workers of pool {self._pool.name}, which nobody else wishes for")
-        return Share(workers, granted.reason)
+    def is_up(self) -> bool:
+        return self._place.exists()
 
     @override
-    def refusal(self) -> Refusal | None:
-        words = self._problem or ("" if self._granted.workers else self._granted.reason)
-        return Refusal(words) if words else None
-
-    @override
-    def only(self, workers: int, /) -> None:
-        if self._wishes.greedy:
-            self._wish(replace(self._wishes, greedy=False))
-            log.info("the run takes no idle workers any more: its script cannot use more than %d", workers)
-
-    @override
-    def deadline(self, worker: str, /) -> datetime | None:
-        return self._leaving.get(worker)
-
-    @override
-    def came(self, worker: str, /) -> None:
-        self._came.add(worker)
-
-    @override
-    def end(self, worker: str, /) -> str:
-        if worker in self._seen and worker not in self._wishes.ends:
-            self._wish(replace(self._wishes, ends=(*self._wishes.ends, worker)))
-        return "its processes are killed, and its place in the pool is free"
-
-    @override
-    def warnings(self) -> tuple[str, ...]:
-        told, self._warnings = tuple(self._warnings), []
-        return told
-
-    @override
-    def world(self, ranks: Mapping[str, int]) -> None:
-        self._ranks = ranks
-
-    @override
-    def reconcile(self, wanted: int) -> None:
-        """Wish for so many, and have those leave that are too many."""
-        if wanted != self._wishes.wanted:
-            self._wish(replace(self._wishes, wanted=wanted))
-        self._let_leave()
-        now = time.monotonic()
-        for worker, since in self._seen.items():
-            if worker not in self._came and now - since > COMING:
-                self._came.add(worker)  # Said once.
-                self._warnings.append(f"{worker} has not connected within {COMING:.0f} s: it is killed, and replaced")
-                self.end(worker)
-        for worker, deadline in self._leaving.items():
-            if utc_now() > deadline + timedelta(seconds=LEFT_LATE):
-                self.end(worker)
+    def has_notice(self, worker: str, /) -> bool:
+        return self._folder.notice(worker).exists()
 
     @override
     async def end_workers(self) -> None:
-        if self._task is None:
-            return
-        bounds = self._spec.workers
-        self._wish(Wishes(bounds.minimum, 0, bounds.maximum, self._pool.priority, False))
-        for last in (False, True):
-            try:
-                async with asyncio.timeout(CLOSE_TIMEOUT):
-                    while self._seen and self._writer:
-                        self._nobody.clear()
-                        await self._nobody.wait()
-            except TimeoutError:
-                log.warning("these agents did not end in time: %s", ", ".join(self._seen))
-                if not last:
-                    self._wish(replace(self._wishes, ends=tuple(self._seen)))
-        self._task.cancel()
-        await asyncio.gather(self._task, return_exceptions=True)
-        self._task = None
+        await super().end_workers()
         if self._spec.scripts:  # An agent that was killed leaves its folder.
             await asyncio.to_thread(shutil.rmtree, self._folder.scratch, ignore_errors=True)
-
-    def _let_leave(self) -> None:
-        keep = self.share(self._wishes.wanted).workers
-        staying = [worker for worker in self._seen if worker not in self._leaving]
-        if len(staying) <= keep:
-            return
-        staying.sort(key=self._order)
-        for worker in staying[keep:]:
-            self._leaving[worker] = utc_now() + timedelta(seconds=self._spec.timing.leave_grace)
-            if worker not in self._came:
-                self.end(worker)
-        self._on_change()
-
-    def _order(self, worker: str) -> tuple[bool, float, bool]:
-        """Those stay longest that have no notice, and the lowest ranks."""
-        has_notice = self._folder.notice(worker).exists()
-        return has_notice, self._ranks.get(worker, math.inf), worker not in self._came
-
-    def _wish(self, wishes: Wishes) -> None:
-        self._wishes = wishes
-        self._say(TO_KEEPER.write(wishes))
-
-    def _say(self, line: bytes) -> None:
-        if self._writer and not self._writer.is_closing():
-            self._writer.write(line)
-
-    async def _stay_connected(self) -> None:
-        retry, connected = Retry(AGAIN), False
-        while True:
-            try:
-                streams = await connect(self._place)
-            except ClusterUnavailable as error:
-                self._is_away(str(error), lost=connected)
-                connected = False
-            else:
-                retry.succeeded()
-                connected, self._problem = True, ""
-                await self._converse(*streams)
-            await retry.pause()
-
-    def _is_away(self, problem: str, *, lost: bool) -> None:
-        name = self._pool.name
-        remedy = f"elastic-training pool up {name}"
-        if not self._place.exists():
-            self._problem = f"pool {name} is not up any more. Run: {remedy}"
-        else:
-            self._problem = f"waits for the keeper of pool {name}: {problem}. If it does not come, run: {remedy}"
-        if lost:
-            self._warnings.append(f"pool {name} has no keeper: the run goes on with the workers that it has")
-        self._nobody.set()
-        self._on_change()
-
-    async def _converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._writer = writer
-        self._say(TO_KEEPER.write(self._hello()))
-        try:
-            while isinstance(message := await receive(reader, FROM_KEEPER), Granted):
-                self._heard(message)
-        except InvalidDocument as error:
-            log.warning("the keeper of pool %s: %s", self._pool.name, printable(error))
-        finally:
-            self._writer = None
-            writer.transport.abort()
-
-    def _make_launch(self) -> Launch:
-        arguments = agent_arguments(self._folder, self._spec, self._address)
-        tls = self._folder.tls
-        certificates = {name: (tls / name).read_text() for name in ("ca.crt", "agent.crt", "agent.key")}
-        environment = {**os.environ, **self._spec.environment}
-        check_environment(environment)
-        return Launch(tuple(arguments), str(self._folder.notices), os.getcwd(), environment, certificates)
-
-    def _hello(self) -> RunHello:
-        spec, has = self._spec, self._granted.workers
-        return RunHello(spec.name, spec.uid, self._since, has, self._next, self._launch, self._wishes)
-
-    def _heard(self, granted: Granted) -> None:
-        now = time.monotonic()
-        self._granted = granted
-        self._seen = {worker: self._seen.get(worker, now) for worker in granted.assigned}
-        self._next = max([self._next, *(int(each.rpartition("-")[2]) + 1 for each in granted.assigned)])
-        self._came &= self._seen.keys()
-        self._leaving = {worker: by for worker, by in self._leaving.items() if worker in self._seen}
-        ends = tuple(worker for worker in self._wishes.ends if worker in self._seen)
-        self._wishes = replace(self._wishes, ends=ends)
-        if not self._seen:
-            self._nobody.set()
-        self._let_leave()
-        self._on_change()

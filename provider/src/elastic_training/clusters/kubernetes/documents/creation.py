@@ -42,6 +42,7 @@ from elastic_training.clusters.kubernetes.documents import compare_and_set, root
 from elastic_training.clusters.kubernetes.documents.removal import REMOVED, remove
 from elastic_training.clusters.kubernetes.manifests.mutation import mutated
 from elastic_training.clusters.kubernetes.manifests.objects import Capabilities, RunObjects, run_objects
+from elastic_training.clusters.kubernetes.manifests.pod import InPool
 from elastic_training.redaction.values import remember_secrets
 from elastic_training.settings.pods import Pods
 
@@ -54,7 +55,12 @@ _log = logging.getLogger(__name__)
 
 
 async def create(
-    client: Client, spec: RunSpec, owner: str, pods: Pods, credentials: Mapping[str, str] | None = None
+    client: Client,
+    spec: RunSpec,
+    owner: str,
+    pods: Pods,
+    credentials: Mapping[str, str] | None = None,
+    pool: InPool | None = None,
 ) -> RunDocument:
     """Lay the run down, whole, or leave nothing of it; the arguments are those of :func:`run_objects`.
 
@@ -73,6 +79,7 @@ async def create(
         capabilities=capabilities,
         credentials=credentials,
         mutate=mutated,
+        pool=pool,
     )
     # When the server refuses one, its words quote what stands in it.
     remember_secrets(await asyncio.to_thread(objects.all))

@@ -25,6 +25,7 @@ import yaml
 
 from elastic_runtime.documents import to_json, to_plain
 from elastic_runtime.net.certificates import AUTHORITY_KEY
+from elastic_runtime.pool.pods.objects import POOL_LABEL
 from elastic_runtime.run import runobjects
 from elastic_runtime.run.join import check_networks
 from elastic_runtime.run.runobjects import ObjectNames, Part
@@ -68,6 +69,8 @@ class RunObjects:
     credentials: Mapping[str, str] = field(default_factory=dict, repr=False)
     """Credentials of the checkpoint store, as variables of the workers."""
     mutate: Mutate = _as_it_is
+    pool: pod.InPool | None = None
+    """Whose workers the run has; None: its own."""
 
     @property
     def _names(self) -> ObjectNames:
@@ -126,6 +129,8 @@ class RunObjects:
             launcher_address: the Service's clusterIP.
         """
         found = [self._network_policy(root_uid), *self._machines_policy(root_uid)]
+        if self.pool:
+            return (*found, self._launcher(root_uid))
         if self.capabilities.disruption_budgets:
             found.append(self._disruption_budget(root_uid))
         workers = self._workers(root_uid, launcher_address)
@@ -168,6 +173,7 @@ class RunObjects:
 
     def _launcher(self, root_uid: str) -> Manifest:
         job = self._object("batch/v1", "Job", self._names.launcher, Part.LAUNCHER, root_uid)
+        template = pod.launcher(self.spec, self.pods, self._store_secret, self.pool)
         if self.pods.queue:
             job["metadata"]["labels"][pod.QUEUE_LABEL] = self.pods.queue
         # No podFailurePolicy: with one, a pod on a dead node is not replaced until the node is back or deleted.
@@ -175,7 +181,7 @@ class RunObjects:
             **job,
             "spec": {
                 "backoffLimit": MAX_LAUNCHERS,
-                "template": self._finished(pod.launcher(self.spec, self.pods), self._names.launcher),
+                "template": self._finished(template, self._names.launcher),
             },
         }
 
@@ -245,7 +251,8 @@ class RunObjects:
 
     def _object(self, version: str, kind: str, name: str, part: Part, root_uid: str | None = None) -> Manifest:
         ours = runobjects.labels(self.spec.name, self.spec.uid, part)
-        labels = {**self.pods.labels, **self._task_labels(), **ours}
+        pool = {POOL_LABEL: self.pool.name} if self.pool else {}
+        labels = {**self.pods.labels, **self._task_labels(), **pool, **ours}
         metadata: Manifest = {"name": name, "namespace": self.namespace, "labels": labels}
         if root_uid is not None:
             owner = {"apiVersion": "v1", "kind": "ConfigMap", "name": self._names.root, "uid": root_uid}
@@ -263,6 +270,7 @@ def run_objects(
     capabilities: Capabilities | None = None,
     credentials: Mapping[str, str] | None = None,
     mutate: Mutate = _as_it_is,
+    pool: pod.InPool | None = None,
 ) -> RunObjects:
     """The manifests of a run, checked whole, before any is created.
 
@@ -274,6 +282,7 @@ def run_objects(
         capabilities: of the API server; None: of a recent one.
         credentials: of the checkpoint store, as variables of the workers; None: the pods have their own.
         mutate: the deployment's own hook; called more than once for a template.
+        pool: whose workers the run has; None: its own.
 
     Raises:
         InvalidSettings: a setting, or a pod template, cannot work; the image is missing.
@@ -282,7 +291,7 @@ def run_objects(
     pod.check_image(pods)
     if spec.join:
         check_networks(spec.join.networks, pods=True)
-    objects = RunObjects(spec, owner, pods, namespace, capabilities or Capabilities(), credentials or {}, mutate)
+    objects = RunObjects(spec, owner, pods, namespace, capabilities or Capabilities(), credentials or {}, mutate, pool)
     objects.all()
     return objects
 

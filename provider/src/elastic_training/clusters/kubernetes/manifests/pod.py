@@ -10,12 +10,15 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from elastic_runtime.errors import InvalidSettings
 from elastic_runtime.kubernetes.nodes import spot_values
 from elastic_runtime.net.certificates import AUTHORITY_KEY
+from elastic_runtime.net.sockets import host_and_port
+from elastic_runtime.pool.messages import AGENT_FILES
+from elastic_runtime.pool.pods import objects
 from elastic_runtime.run import runobjects
 from elastic_runtime.run.runobjects import ObjectNames, Part
 from elastic_runtime.run.spec import JupyterSpec, RunSpec
@@ -25,6 +28,7 @@ from elastic_training.clusters.kubernetes.manifests.volumes import (
     certificates,
     hostfile,
     identity,
+    in_pool,
     jupyter_token,
     prometheus,
     secret_environment,
@@ -48,7 +52,6 @@ STAY = {
 }
 """Annotations of the launcher's pod, and of Jupyter's: autoscalers do not empty its node to save it. Workers have none,
 for they leave without losing a step."""
-NODE_VARIABLE = "ELASTIC_TRAINING_NODE"
 QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
 NODE_LOSS_SECONDS = 10
 """A pod on a node that has gone silent is replaced so long after Kubernetes has noticed (which takes it 40 s or so).
@@ -65,42 +68,89 @@ def ports(spec: RunSpec) -> dict[str, int]:
     return {"agents": runobjects.LAUNCHER_PORT} | ({"metrics": asked.port} if asked and asked.port else {})
 
 
-def launcher(spec: RunSpec, pods: Pods) -> dict[str, Any]:
-    """Pod template of the Job. Raises InvalidSettings."""
+@dataclass(frozen=True, slots=True)
+class InPool:
+    """The pool in this namespace whose workers a run has."""
+
+    name: str
+    uid: str
+    keeper: str
+    """Address of its keeper's Service."""
+
+
+def launcher(spec: RunSpec, pods: Pods, store: str | None = None, pool: InPool | None = None) -> dict[str, Any]:
+    """Pod template of the Job.
+
+    Args:
+        spec: of the run.
+        pods: settings.
+        store: name of the Secret with the variables of the checkpoint store, for ranks in a pool.
+        pool: whose workers the run has; None: its own.
+
+    Raises:
+        InvalidSettings: the template cannot be merged.
+    """
     names = ObjectNames(spec.name)
     environment = [
         {"name": runobjects.RUN_VARIABLE, "value": spec.name},
         {"name": runobjects.RUN_UID_VARIABLE, "value": spec.uid},
-        _from_pod(runobjects.NAMESPACE_VARIABLE, "metadata.namespace"),
-        _from_pod(runobjects.POD_NAME_VARIABLE, "metadata.name"),
-        _from_pod(runobjects.POD_UID_VARIABLE, "metadata.uid"),
-        _from_pod(runobjects.POD_ADDRESS_VARIABLE, "status.podIP"),
+        from_pod(runobjects.NAMESPACE_VARIABLE, "metadata.namespace"),
+        from_pod(runobjects.POD_NAME_VARIABLE, "metadata.name"),
+        from_pod(runobjects.POD_UID_VARIABLE, "metadata.uid"),
+        from_pod(runobjects.POD_ADDRESS_VARIABLE, "status.podIP"),
     ]
     own = pods
     if pods.launcher_image and pods.launcher_image != pods.image:  # Its entrypoint is its own, too.
         own = replace(pods, image=pods.launcher_image, command=None)
         environment.append({"name": runobjects.OWN_IMAGE_VARIABLE, "value": "1"})
+    if pool:
+        environment += pool_environment(pool)
     container = {
-        **_container(runobjects.LAUNCHER_CONTAINER, own, pods.launcher, runobjects.LAUNCHER_COMMAND, environment),
+        **container_of(runobjects.LAUNCHER_CONTAINER, own, pods.launcher, runobjects.LAUNCHER_COMMAND, environment),
         "ports": [{"name": name, "containerPort": port} for name, port in ports(spec).items()],
     }
-    pod = _pod(
+    pod = pod_of(
         container,
         pods,
         pods.launcher,
-        [certificates(names.tls, "launcher", *_further_files(spec)), *prometheus(spec)],
+        [
+            certificates(names.tls, "launcher", *_further_files(spec), *(AGENT_FILES if pool else ())),
+            *prometheus(spec),
+            *(in_pool(pool.name, store) if pool else ()),
+        ],
         serviceAccountName=pods.service_account,
         automountServiceAccountToken=True,
         restartPolicy="Never",
         terminationGracePeriodSeconds=LAUNCHER_GRACE,
     )
-    return _finished(pod, spec, pods, Part.LAUNCHER)
+    finished = _finished(pod, spec, pods, Part.LAUNCHER)
+    if pool:
+        finished["metadata"]["labels"][objects.POOL_LABEL] = pool.name
+    return finished
+
+
+def pool_environment(pool: InPool) -> list[dict[str, Any]]:
+    """Return the variables by which a pod finds its pool."""
+    return [
+        {"name": objects.KEEPER_VARIABLE, "value": host_and_port(pool.keeper, objects.KEEPER_PORT)},
+        {"name": objects.POOL_UID_VARIABLE, "value": pool.uid},
+    ]
 
 
 def _further_files(spec: RunSpec) -> list[str]:
     """Of the launcher, in the Secret of the run's certificates."""
     files = {runobjects.SCRIPTS_KEY: spec.scripts, AUTHORITY_KEY: spec.join}
     return [name for name, wanted in files.items() if wanted]
+
+
+def where_it_is() -> list[dict[str, Any]]:
+    """Return the variables that tell a worker's container in which pod it is, and how it shows that."""
+    return [
+        from_pod(runobjects.POD_NAME_VARIABLE, "metadata.name"),
+        from_pod(runobjects.POD_ADDRESS_VARIABLE, "status.podIP"),
+        from_pod(runobjects.NODE_VARIABLE, "spec.nodeName"),
+        {"name": runobjects.IDENTITY_VARIABLE, "value": runobjects.IDENTITY_TOKEN},
+    ]
 
 
 def worker(spec: RunSpec, pods: Pods, launcher_address: str, store: str | None = None) -> dict[str, Any]:
@@ -116,31 +166,26 @@ def worker(spec: RunSpec, pods: Pods, launcher_address: str, store: str | None =
         InvalidSettings: the template cannot be merged.
     """
     names = ObjectNames(spec.name)
-    environment = [
-        _from_pod(runobjects.POD_NAME_VARIABLE, "metadata.name"),
-        _from_pod(runobjects.POD_ADDRESS_VARIABLE, "status.podIP"),
-        _from_pod(NODE_VARIABLE, "spec.nodeName"),
-        {"name": runobjects.IDENTITY_VARIABLE, "value": runobjects.IDENTITY_TOKEN},
-    ]
     words = (
         *runobjects.AGENT_COMMAND,
         *("--worker", f"$({runobjects.POD_NAME_VARIABLE})"),
         *("--launcher", f"{launcher_address}:{runobjects.LAUNCHER_PORT}"),
         *("--tls", runobjects.TLS_FOLDER),
         *("--slots", str(spec.workers.slots)),
-        *("--node", f"$({NODE_VARIABLE})"),
+        *("--node", f"$({runobjects.NODE_VARIABLE})"),
         *("--address", f"$({runobjects.POD_ADDRESS_VARIABLE})"),
         *("--grace", f"{spec.timing.leave_grace:g}"),
         *("--metadata", spec.recovery.notices.value),
         "--redial",
     )
-    container = _container(runobjects.WORKER_CONTAINER, pods, pods.worker, words, environment)
-    _lend_secrets(container, pods, store)
-    pod = _pod(
+    audience = runobjects.audience(spec.name, spec.uid)
+    container = container_of(runobjects.WORKER_CONTAINER, pods, pods.worker, words, where_it_is())
+    lend_secrets(container, pods, store)
+    pod = pod_of(
         container,
         pods,
         pods.worker,
-        [certificates(names.tls, "agent"), identity(spec), *worker_volumes(pods)],
+        [certificates(names.tls, "agent"), identity(audience), *worker_volumes(pods)],
         serviceAccountName=pods.worker_service_account,
         automountServiceAccountToken=False,
         restartPolicy="Always",  # a ReplicaSet knows no other
@@ -165,11 +210,11 @@ def jupyter(spec: RunSpec, asked: JupyterSpec, pods: Pods, store: str | None = N
     """
     shape = replace(pods.launcher, template=None, resources=None)
     words = (*runobjects.JUPYTER_COMMAND, str(asked.port), runobjects.JUPYTER_TOKEN)
-    container = _container(runobjects.JUPYTER_CONTAINER, pods, shape, words, ())
+    container = container_of(runobjects.JUPYTER_CONTAINER, pods, shape, words, ())
     container["ports"] = [{"name": "jupyter", "containerPort": asked.port}]
     container["resources"] = {"requests": {"cpu": "250m", "memory": asked.memory}, "limits": {"memory": asked.memory}}
-    _lend_secrets(container, pods, store)
-    pod = _pod(
+    lend_secrets(container, pods, store)
+    pod = pod_of(
         container,
         pods,
         shape,
@@ -181,16 +226,26 @@ def jupyter(spec: RunSpec, asked: JupyterSpec, pods: Pods, store: str | None = N
     return _finished(pod, spec, replace(pods, launcher=shape), Part.JUPYTER)
 
 
-def _lend_secrets(container: dict[str, Any], pods: Pods, store: str | None) -> None:
+def lend_secrets(container: dict[str, Any], pods: Pods, store: str | None) -> None:
+    """Give a container the Secrets of the settings, and those of the Secret ``store``, as variables."""
     container["env"] = [*container.get("env", ()), *secret_environment(pods.secrets)]
     whole = [*filter(None, [store]), *(each.name for each in pods.secrets if not (each.key or each.mount))]
     if whole:
         container["envFrom"] = [{"secretRef": {"name": name}} for name in whole]
 
 
-def _container(
+def container_of(
     name: str, pods: Pods, shape: PodShape, words: Sequence[str], environment: Sequence[Mapping[str, Any]]
 ) -> dict[str, Any]:
+    """Return a container.
+
+    Args:
+        name: of the container.
+        pods: settings.
+        shape: its resources.
+        words: arguments of the image's entrypoint.
+        environment: variables, after those of ``pods``.
+    """
     return _given(
         name=name,
         image=pods.image,
@@ -204,9 +259,18 @@ def _container(
     )
 
 
-def _pod(
+def pod_of(
     container: dict[str, Any], pods: Pods, shape: PodShape, mounted: Sequence[Mounted], **more: Any
 ) -> dict[str, Any]:
+    """Return the spec of a pod.
+
+    Args:
+        container: its only one.
+        pods: settings.
+        shape: on which nodes it may be.
+        mounted: volumes.
+        more: further fields.
+    """
     container["volumeMounts"] = [each.mount for each in mounted]
     return _given(
         **more,
@@ -224,36 +288,69 @@ def _pod(
 
 
 def _finished(spec_of_pod: dict[str, Any], spec: RunSpec, pods: Pods, part: Part) -> dict[str, Any]:
-    is_worker = part is Part.WORKER
-    shape, at = (pods.worker, "pods.worker") if is_worker else (pods.launcher, "pods.launcher")
-    labels = {**pods.labels, **runobjects.labels(spec.name, spec.uid, part)}
-    if pods.queue and is_worker:
+    labels = runobjects.labels(spec.name, spec.uid, part)
+    if part is not Part.WORKER:
+        annotations = _scraped(spec) if part is Part.LAUNCHER else {}
+        return finish_standing(spec_of_pod, pods, labels, part.value, annotations)
+    if pods.queue:
         labels[QUEUE_LABEL] = pods.queue
-    # A copy: what the user has given is used for both kinds of pods, and by other tasks.
-    pod = {"metadata": _given(labels=labels, annotations=dict(pods.annotations)), "spec": deepcopy(spec_of_pod)}
-    if shape.template:
-        pod = template.merge(shape.template, pod, part.value, f"{at}.template")
-    elif shape.affinity or shape.tolerations or any(volume.raw for volume in pods.volumes):
-        template.check_fields(pod, at)
+    return finish_worker(spec_of_pod, pods, labels, part.value, spec.hostfile)
+
+
+def finish_worker(
+    spec_of_pod: dict[str, Any], pods: Pods, labels: Mapping[str, str], container: str, hosts: str | None
+) -> dict[str, Any]:
+    """Return a pod in which ranks run: over its template, with the hardware of a worker, and restricted.
+
+    Args:
+        spec_of_pod: as :func:`pod_of` has made it.
+        pods: settings.
+        labels: of the pod, beside those of ``pods``.
+        container: that is ours, if the template has several.
+        hosts: the run's own hostfile, if there is one.
+
+    Raises:
+        InvalidSettings: the template cannot be merged, or a setting is none of the API's.
+    """
+    pod = _over_template(spec_of_pod, pods, pods.worker, labels, container, "pods.worker")
     finished: dict[str, Any] = pod["spec"]
-    container = finished["containers"][0]
-    container["env"] = _last_values(container["env"])
-    if is_worker:
-        _equip(finished, container, pods)
-        for each in hostfile(spec.hostfile, container["volumeMounts"]):
-            finished["volumes"].append(each.volume)
-            container["volumeMounts"].append(each.mount)
-    else:
-        container.setdefault("resources", deepcopy(LAUNCHER_RESOURCES))
-        pod["metadata"]["annotations"] = {
-            **STAY,
-            **(_scraped(spec) if part is Part.LAUNCHER else {}),
-            **pod["metadata"].get("annotations", {}),
-        }
-        if pods.hardware.spot:
-            off_spot(finished)
+    ours = finished["containers"][0]
+    _equip(finished, ours, pods)
+    for each in hostfile(hosts, ours["volumeMounts"]):
+        finished["volumes"].append(each.volume)
+        ours["volumeMounts"].append(each.mount)
     leave_lost_nodes(finished)
     restrict(finished, pods)
+    return pod
+
+
+def finish_standing(
+    spec_of_pod: dict[str, Any], pods: Pods, labels: Mapping[str, str], container: str, annotations: Mapping[str, str]
+) -> dict[str, Any]:
+    """Return a pod that moves no tensor and is to stay where it is; arguments and errors as :func:`finish_worker`."""
+    pod = _over_template(spec_of_pod, pods, pods.launcher, labels, container, "pods.launcher")
+    finished: dict[str, Any] = pod["spec"]
+    finished["containers"][0].setdefault("resources", deepcopy(LAUNCHER_RESOURCES))
+    pod["metadata"]["annotations"] = {**STAY, **annotations, **pod["metadata"].get("annotations", {})}
+    if pods.hardware.spot:
+        off_spot(finished)
+    leave_lost_nodes(finished)
+    restrict(finished, pods)
+    return pod
+
+
+def _over_template(
+    spec_of_pod: dict[str, Any], pods: Pods, shape: PodShape, labels: Mapping[str, str], container: str, at: str
+) -> dict[str, Any]:
+    # A copy: what the user has given is used for both kinds of pods, and by other tasks.
+    metadata = _given(labels={**pods.labels, **labels}, annotations=dict(pods.annotations))
+    pod = {"metadata": metadata, "spec": deepcopy(spec_of_pod)}
+    if shape.template:
+        pod = template.merge(shape.template, pod, container, f"{at}.template")
+    elif shape.affinity or shape.tolerations or any(volume.raw for volume in pods.volumes):
+        template.check_fields(pod, at)
+    ours = pod["spec"]["containers"][0]
+    ours["env"] = _last_values(ours["env"])
     return pod
 
 
@@ -284,7 +381,7 @@ def check_image(pods: Pods) -> None:
         raise InvalidSettings("image", "no container image is set for the pods", 'Write image="registry/trainer:1"')
 
 
-def _from_pod(variable: str, path: str) -> dict[str, Any]:
+def from_pod(variable: str, path: str) -> dict[str, Any]:
     """Return a container's variable that Kubernetes sets to a field of its pod (downward API)."""
     return {"name": variable, "valueFrom": {"fieldRef": {"fieldPath": path}}}
 

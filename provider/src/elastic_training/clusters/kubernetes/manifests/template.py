@@ -39,7 +39,7 @@ def merge(template: object, pod: dict[str, Any], container: str, at: str) -> dic
     """
     from airflow.providers.cncf.kubernetes.pod_generator import PodGenerator
 
-    base = model(_load(template, at), at)
+    base = model(load(template, at), at)
     if base.spec is not None:
         base.spec.containers = _first_ours(base.spec.containers or [], container)
     merged = plain(PodGenerator.reconcile_pods(base, model(pod, at)))
@@ -110,7 +110,8 @@ def _first_ours(containers: list[Any], name: str) -> list[Any]:
     return ours + [each for each in containers if each is not ours[0]]
 
 
-def _load(template: object, at: str) -> dict[str, Any]:
+def load(template: object, at: str) -> dict[str, Any]:
+    """Return a template as a dict. Raise InvalidSettings; arguments as :func:`merge`."""
     if is_model(template):
         return dict(plain(template))
     if isinstance(template, Mapping):

@@ -7,14 +7,16 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from elastic_runtime.pool.pods.objects import TLS_FOLDER as POOL_FOLDER
+from elastic_runtime.pool.pods.objects import PoolNames
 from elastic_runtime.run.runobjects import (
     IDENTITY_FOLDER,
     IDENTITY_TOKEN,
     IDENTITY_VOLUME,
     JUPYTER_TOKEN,
     PROMETHEUS_TOKEN,
+    STORE_FOLDER,
     TLS_FOLDER,
-    audience,
 )
 from elastic_runtime.run.spec import HOSTFILE, JupyterSpec, RunSpec
 from elastic_training.settings.pods import SHM_FOLDER, Pods, SecretRef, Volume
@@ -50,13 +52,31 @@ def certificates(secret: str, role: str, *more: str) -> Mounted:
     return _mounted("elastic-training-tls", source, TLS_FOLDER, readOnly=True)
 
 
-def identity(spec: RunSpec) -> Mounted:
-    """The worker's: a token that Kubernetes binds to the pod, of use to this run's launcher alone.
+def in_pool(pool: str, store: str | None) -> Iterator[Mounted]:
+    """A launcher's whose workers are a pool's: certificates of the pool, and the checkpoint store's variables."""
+    yield pool_certificates(pool, "agent")
+    if store:
+        source = {"secret": {"secretName": store, "defaultMode": READABLE}}
+        yield _mounted("elastic-training-store", source, STORE_FOLDER, readOnly=True)
+
+
+def pool_certificates(pool: str, role: str) -> Mounted:
+    """The part of a pool's certificates that this role needs."""
+    files = [{"key": name, "path": name} for name in ("ca.crt", f"{role}.crt", f"{role}.key")]
+    source = {"secret": {"secretName": PoolNames(pool).tls, "items": files, "defaultMode": READABLE}}
+    return _mounted("elastic-training-pool", source, POOL_FOLDER, readOnly=True)
+
+
+def identity(audience: str) -> Mounted:
+    """The worker's: a token that Kubernetes binds to the pod.
 
     The kubelet renews the file, and lets the pod's user or its ``fsGroup`` read it.
+
+    Args:
+        audience: to whom alone it is of use.
     """
     token = {
-        "audience": audience(spec.name, spec.uid),
+        "audience": audience,
         "expirationSeconds": TOKEN_SECONDS,
         "path": posixpath.basename(IDENTITY_TOKEN),
     }

@@ -15,6 +15,7 @@ from datetime import datetime
 from elastic_runtime.documents import from_json
 from elastic_runtime.errors import FailureKind, InvalidDocument
 from elastic_runtime.kubernetes.objects import Event, Object, Pod
+from elastic_runtime.pool.pods.objects import POOL_LABEL
 from elastic_runtime.run import runobjects
 from elastic_runtime.run.headline import Headline
 from elastic_runtime.run.runobjects import Part, Term
@@ -222,7 +223,7 @@ def summaries(maps: Iterable[Object], launchers: Iterable[Pod]) -> tuple[list[Ru
         headline = headlines.get(ref)
         if headline is not None and (headline.phase.final or ref.uid in running):
             owner = thing.annotations.get(runobjects.OWNER, "")
-            told.append(RunSummary(ref, owner, thing.created, headline))
+            told.append(RunSummary(ref, owner, thing.created, headline, thing.labels.get(POOL_LABEL, "")))
         else:
             doubtful.append(ref)
     return told, doubtful

@@ -1,8 +1,7 @@
 """Which worker costs least to lose, for whoever scales the workers' ReplicaSet in.
 
 Its controller deletes those pods first that are not placed or not ready, and of the others those with the lowest
-`deletion cost`_; this tells it. What costs nothing more is a worker that is being taken anyway, then one that has no
-rank yet. Rank 0 writes the checkpoints, so its worker goes last.
+`deletion cost`_; this tells it.
 
 .. _deletion cost: https://kubernetes.io/docs/concepts/workloads/controllers/replicaset/#pod-deletion-cost
 """
@@ -19,29 +18,12 @@ from elastic_runtime.kubernetes.objects import Pod
 from elastic_runtime.kubernetes.reflector import Reflector
 from elastic_runtime.kubernetes.resources import PODS
 from elastic_runtime.printable import printable
-from elastic_runtime.protocol.rank_names import WorkerName
-from elastic_runtime.run.status import Status, WorkerState
 
 log = logging.getLogger(__name__)
 
 COST = "controller.kubernetes.io/pod-deletion-cost"
-LEAVING, IDLE, TRAINING, FIRST = -100, 0, 100, 200
 PAUSE = 10.0
 """Seconds between two rounds, at least: each change of an annotation goes to every reader of pods."""
-
-
-def costs(status: Status) -> dict[str, int]:
-    """Return the deletion cost of each connected worker, by the name of its pod. Pure."""
-    here = [each for each in status.workers if not each.state.gone]
-    return {WorkerName.parse(each.name).pod: _cost(each.state, each.ranks) for each in here}
-
-
-def _cost(state: WorkerState, ranks: tuple[int, ...]) -> int:
-    if state is WorkerState.LEAVING:
-        return LEAVING
-    if state is not WorkerState.TRAINING or not ranks:
-        return IDLE
-    return FIRST if 0 in ranks else TRAINING
 
 
 class DeletionCosts:
@@ -57,10 +39,14 @@ class DeletionCosts:
         self._wanted: Mapping[str, int] = {}
         self._changed = asyncio.Event()
 
-    def offer(self, status: Status) -> None:
-        """Set the status whose deletion costs :meth:`follow` writes to the pods. Never blocks."""
-        if (wanted := costs(status)) != self._wanted:
-            self._wanted = wanted
+    def offer(self, costs: Mapping[str, int]) -> None:
+        """Set what :meth:`follow` writes to the pods. Never blocks.
+
+        Args:
+            costs: by the name of a pod.
+        """
+        if costs != self._wanted:
+            self._wanted = costs
             self._changed.set()
 
     async def follow(self) -> None:
