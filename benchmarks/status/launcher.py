@@ -12,6 +12,7 @@ from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 
+from benchmarks.workers.launcher import Anybody
 from elastic_runtime.clock import utc_now
 from elastic_runtime.launcher.local.platform import LocalPlatform
 from elastic_runtime.launcher.loop import Launcher
@@ -20,6 +21,7 @@ from elastic_runtime.launcher.record.output import OutputLog
 from elastic_runtime.net import certificates
 from elastic_runtime.protocol.wire import Heartbeat
 from elastic_runtime.run.rundir import RunDir
+from elastic_runtime.run.spec import RunSpec
 from elastic_runtime.run.status import Phase, Status
 from elastic_runtime.run.status_figures import GpuFigures
 
@@ -31,14 +33,14 @@ BEAT = Heartbeat(799.9, 7 * 10**10, 123456789.0, 987654321.0, GPUS)
 class Place(LocalPlatform):
     """The folder's; workers come by themselves."""
 
+    def __init__(self, folder: RunDir, spec: RunSpec) -> None:
+        super().__init__(folder, spec)
+        self.workers = Anybody(folder, spec)
+
     def open(self, port: int, on_change: Callable[[], None]) -> None:
         """Tell the port."""
         self._on_change = on_change
         print(port, flush=True)
-
-    def expects(self, _worker: str, /) -> bool:
-        """Whoever comes."""
-        return True
 
 
 def _previous(folder: RunDir) -> Status:

@@ -15,23 +15,33 @@ from typing_extensions import override
 
 from elastic_runtime.errors import RunNotFound
 from elastic_runtime.launcher.local.platform import LocalPlatform
+from elastic_runtime.launcher.local.workers import LocalWorkers
 from elastic_runtime.launcher.loop import Launcher
 from elastic_runtime.launcher.record.output import OutputLog
 from elastic_runtime.run.rundir import RunDir
+from elastic_runtime.run.spec import RunSpec
+
+
+class Anybody(LocalWorkers):
+    """Workers come by themselves, and stay."""
+
+    @override
+    def expects(self, _worker: str, /) -> bool:
+        return True
 
 
 class Place(LocalPlatform):
-    """The run's folder; workers come by themselves, and stay."""
+    """The run's folder, and workers that nobody starts."""
+
+    def __init__(self, folder: RunDir, spec: RunSpec) -> None:
+        super().__init__(folder, spec)
+        self.workers = Anybody(folder, spec)
 
     @override
     def open(self, port: int, on_change: Callable[[], None]) -> None:
         self._on_change = on_change
         asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, self._look)
         print(port, flush=True)
-
-    @override
-    def expects(self, _worker: str, /) -> bool:
-        return True
 
     def _look(self) -> None:
         self._asked = self._folder.read_size()
