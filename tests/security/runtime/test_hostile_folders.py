@@ -39,7 +39,7 @@ class Watched(LocalPlatform):
     """Whose workers are nobody's."""
 
     def open(self, port: int, on_change: Callable[[], None]) -> None:
-        self._workers = NoWorkers()  # type: ignore[assignment]
+        self.workers = NoWorkers()  # type: ignore[assignment]
         super().open(port, on_change)
 
 
@@ -87,7 +87,7 @@ def test_an_error_does_not_end_its_watch(folder: RunDir) -> None:
     async def go() -> None:
         platform = Watched(folder, SPEC)
         platform.open(1, lambda: None)
-        workers: Any = platform._workers
+        workers: Any = platform.workers
         workers.failing = True
         await asyncio.sleep(0.1)
         workers.failing = False

@@ -195,7 +195,7 @@ def test_sizes_are_looked_after_again_when_the_folder_can_be_read(
         place.open(1, lambda: None)
         async with asyncio.timeout(5):
             # A fake, which tells nobody.
-            while place._workers.calls < 7:  # type: ignore[attr-defined]  # noqa: ASYNC110
+            while place.workers.calls < 7:  # type: ignore[attr-defined]  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
         await place.close()
 

@@ -18,9 +18,9 @@ from elastic_runtime.agent.devices import WorkerShares
 from elastic_runtime.documents import from_json, to_json
 from elastic_runtime.errors import InvalidDocument, InvalidSettings
 from elastic_runtime.kubernetes.resources import CONFIG_MAPS, PODS, REPLICA_SETS
+from elastic_runtime.launcher.kubernetes.pooled import PooledPods
 from elastic_runtime.launcher.kubernetes.settings import read_credentials, read_settings
 from elastic_runtime.launcher.pool.access import PoolAccess
-from elastic_runtime.launcher.pool.pods import PooledPods
 from elastic_runtime.net import certificates
 from elastic_runtime.pool import host
 from elastic_runtime.pool.connection import connect, receive

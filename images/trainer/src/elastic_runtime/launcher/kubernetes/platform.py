@@ -17,12 +17,12 @@ from elastic_runtime.kubernetes.objects import Object
 from elastic_runtime.kubernetes.resources import CONFIG_MAPS
 from elastic_runtime.launcher.decision.facts import LeadershipState
 from elastic_runtime.launcher.kubernetes.leadership import Leadership
+from elastic_runtime.launcher.kubernetes.pooled import PooledPods
 from elastic_runtime.launcher.kubernetes.publishing import Publisher
 from elastic_runtime.launcher.kubernetes.scale_down import scale_to_zero
 from elastic_runtime.launcher.kubernetes.workers import PodWorkers
 from elastic_runtime.launcher.platform import LeaseAge, Platform, WorkerSet
 from elastic_runtime.launcher.pool.access import PoolAccess
-from elastic_runtime.launcher.pool.pods import PooledPods
 from elastic_runtime.printable import LONG, printable
 from elastic_runtime.run.runobjects import CANCEL, JOIN_TOKENS, LEASE, REQUESTS, STACKS, WATCHED, ObjectNames
 from elastic_runtime.run.spec import RunSpec
