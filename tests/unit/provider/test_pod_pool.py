@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -98,6 +99,33 @@ def test_a_task_says_its_place_in_the_pool() -> None:
     task = operator(cluster=POOL, workers=Workers(min=1, max=4, greedy=True), priority_weight=10)
     assert task.cluster == NAME
     assert task.spec("run").pool == PoolSpec("team-a", 10, True)
+
+
+def test_the_first_task_has_what_it_brings_the_pool_up_with_and_others_name_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    said = {"place": "kubernetes", "namespace": "training", "image": IMAGE, "checkpoint_uri": "s3://bucket/runs"}
+    monkeypatch.setenv("AIRFLOW_CONN_GPUS", json.dumps({"conn_type": "elastic_training", "extra": said}))
+    first = operator(cluster=TrainingPool("team-a", max=2, on="gpus"))
+    wanted = pool_of(first)
+    assert wanted.settings == PoolSettings("team-a", 0, 2)
+    assert wanted.pods is not None
+    assert (wanted.pods.image, first.checkpoint_uri) == (IMAGE, "s3://bucket/runs")
+    second = operator(task_id="second", cluster="pool:team-a@gpus")
+    assert pool_of(second) == PodPool("team-a")
+    assert own_name("pool:team-a@gpus") == "kubernetes_default/training"
+    rendered = operator(task_id="third", cluster="{{ params.cluster }}", image=IMAGE)
+    rendered.cluster = "pool:team-a@gpus"
+    with pytest.raises(InvalidSettings, match="are there before this training"):
+        rendered.creating_cluster()
+    monkeypatch.setenv("AIRFLOW_CONN_HERE", json.dumps({"conn_type": "elastic_training", "extra": {"place": "local"}}))
+    with pytest.raises(InvalidSettings, match="where there are no pods"):
+        operator(task_id="fourth", cluster="pool:team-a@here").creating_cluster()
+
+
+def pool_of(task: Any) -> PodPool:
+    made = task.creating_cluster()
+    assert isinstance(made, KubernetesCluster)
+    assert made._namespace._pool is not None
+    return made._namespace._pool
 
 
 @pytest.mark.parametrize(

@@ -72,6 +72,9 @@ TIDINGS, TIDINGS_AT_ONCE = 1.0, 60.0
 
 ENGINE_WORDS, ENGINE_WORDS_AT_ONCE = 1000.0, 100_000.0
 """Words to their engine that the ranks of a worker may send in a second, and at once: a dozen of each for each peer."""
+FIGURES_DELAY = 0.1
+"""Seconds after which reported figures are in the status. Nothing is decided by them, and they may come with each step:
+a pass of the launcher's loop for each would cost a training of two ranks on two cores some percent of its steps."""
 _OF_RUNNING_RANKS = Busy | EngineWord | OwnTime | ShardWanted | Standing | Tally | TrainingStopped
 """What nobody says for a rank of another worker."""
 
@@ -106,6 +109,8 @@ class AgentReports:
         self._standstills, self._stragglers, self._differences = standstills, stragglers, differences
         self._memory = memory
         self._shards = ShardQueues()
+        self._showing: asyncio.TimerHandle | None = None
+        """Lets the launcher write reported figures."""
         self._tidings: dict[str, Pace] = {}
         self._engine_words: dict[str, Pace] = {}
 
@@ -199,8 +204,15 @@ class AgentReports:
             self._shard_wanted(worker, process, message)
         else:
             self._tells(worker, process, message)
-            return True
+            if not isinstance(message, Metrics | BatchSize | TotalSteps):
+                return True
+            self._show_soon()
         return False
+
+    def _show_soon(self) -> None:
+        """Have the status written with figures that decide nothing, which may come with every step."""
+        if self._showing is None or self._showing.when() <= asyncio.get_running_loop().time():
+            self._showing = asyncio.get_running_loop().call_later(FIGURES_DELAY, self._on_change)
 
     def _tells(self, worker: Worker, process: str, message: RankMessage) -> None:
         if isinstance(message, EngineWord):

@@ -200,7 +200,8 @@ def _wants_another(facts: Facts) -> bool:
 
 def starting(facts: Facts) -> tuple[str, ...]:
     """Newcomers that are listed and have been started, and are not ready yet."""
-    newcomers = [each for each in facts.listed if each in facts.running and each not in facts.members]
+    members = frozenset(facts.members)
+    newcomers = (each for each in facts.listed if each in facts.running and each not in members)
     return tuple(each for each in newcomers if not facts.running[each].ready)
 
 
