@@ -10,7 +10,7 @@ from uuid import uuid4
 
 import pytest
 
-from elastic_runtime.errors import ClusterUnavailable, InvalidSettings, RunNotFound
+from elastic_runtime.errors import ClusterUnavailable, Conflict, InvalidSettings, RunNotFound
 from elastic_runtime.kubernetes.resources import CONFIG_MAPS, REPLICA_SETS
 from elastic_runtime.pool.pods.objects import POOL_LABEL, PoolNames
 from elastic_runtime.pool.settings import PoolSettings
@@ -123,6 +123,8 @@ def test_a_run_of_it_has_no_workers_of_its_own_and_its_size_is_in_its_root(kept:
         assert root.annotations[SIZE] == "3"
         assert run(cluster.ask(claim.ref, "+1", "more", "me")).workers == 3, "once"
         assert [each.pool for each in run(cluster.list()) if each.ref == claim.ref] == [kept.name]
+        with pytest.raises(Conflict, match=f"has runs: {spec.name}"):
+            run(kept.of_namespace.take_down(kept.name))
     finally:
         run(cluster.delete(claim.ref, "me"))
 

@@ -72,7 +72,8 @@ def test_a_pod_that_will_be_taken_is_replaced_and_no_step_is_lost(
     run.delete_worker(taken)
     run.go(10)
     run.at(20)
-    run.worlds(2, 1, 2)
+    run.until_status(lambda status: taken not in [each.name for each in status.workers if each.ranks], "it has left")
+    run.trains(2)
     assert WorkerName.parse(taken).pod not in {WorkerName.parse(name).pod for name in run.present()}
     run.finish()
     undisturbed.assert_same(run)

@@ -223,6 +223,29 @@ def test_a_worker_that_does_not_leave_in_time_is_killed(pool: Pool, monkeypatch:
     asyncio.run(run_test())
 
 
+def test_an_agent_that_has_hung_up_is_given_time_to_end(pool: Pool) -> None:
+    async def run_test() -> None:
+        async with pool.kept():
+            run = pool.workers("run", 2)
+            await until(lambda: len(pool.agents("run")) == 2, "two")
+            for worker in pool.agents("run"):
+                run.came(worker)
+            for worker in run._seen:
+                run._seen[worker] -= member.COMING + 1.0
+            run.gone("worker-1")
+            run.reconcile(2)
+            assert run.warnings() == ()
+            run._seen["worker-1"] -= member.COMING + 1.0
+            run.reconcile(2)
+            assert len(run.warnings()) == 1, "it should have ended"
+            await until(lambda: "worker-1" not in pool.agents("run"), "it was killed")
+            run.reconcile(2)
+            assert run.warnings() == (), "once, and not of one that is connected"
+            await end(pool, run)
+
+    asyncio.run(run_test())
+
+
 def test_a_pool_that_was_taken_down_is_named(pool: Pool) -> None:
     async def run_test() -> None:
         async with pool.kept():

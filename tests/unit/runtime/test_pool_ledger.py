@@ -41,7 +41,7 @@ class Bench:
         self.ledger.host_came(HostHello("here", capacity, busy), self.now)
 
     def pod(self, name: str, *busy: Busy) -> None:
-        self.ledger.host_came(HostHello(name, 1, busy), self.now)
+        self.deliver(self.ledger.host_came(HostHello(name, 1, busy), self.now))
 
     def run(self, uid: str, wanted: int, *, priority: int = 1, minimum: int = 1, **hello: Any) -> None:
         wishes = Wishes(minimum, wanted, 4, priority, False)
@@ -361,6 +361,28 @@ class TestPods:
         bench.run("next", 1)
         bench.settle()
         assert bench.granted["next"] == Granted(1, (), ""), "the one that leaves has no place"
+
+    def test_a_full_pool_has_another_one_before_a_host_has_left(self) -> None:
+        bench = Bench(on_demand=True, maximum=1)
+        bench.run("only", 1)
+        bench.pod("old")
+        bench.settle()
+        bench.ledger.host_leaves("old")
+        bench.pod("new")
+        bench.settle()
+        assert bench.granted["only"].assigned == ("old", "new")
+
+    def test_an_agent_that_is_to_end_is_killed_whoever_comes_back_first(self) -> None:
+        bench = Bench(on_demand=True)
+        busy, wishes = Busy(0, "only", "pod-x"), Wishes(1, 1, 4, 1, False, ("pod-x",))
+        bench.deliver(bench.ledger.run_came(RunHello("only", "only", bench.now, 1, 0, LAUNCH, wishes)))
+        assert not bench.killed
+        bench.pod("pod-x", busy)
+        assert bench.killed == [("only", "pod-x")]
+        other = Bench(on_demand=True)
+        other.pod("pod-x", busy)
+        other.deliver(other.ledger.run_came(RunHello("only", "only", other.now, 1, 0, LAUNCH, wishes)))
+        assert other.killed == [("only", "pod-x")]
 
     def test_the_end_of_an_agent_is_told_before_its_pod_comes_again(self) -> None:
         bench = Bench(on_demand=True)

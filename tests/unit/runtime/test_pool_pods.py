@@ -33,7 +33,7 @@ from elastic_runtime.pool.pods.host_place import HostSettings, PodHostPlace
 from elastic_runtime.pool.pods.keeper_place import KeeperSettings, PodsKeeperPlace
 from elastic_runtime.pool.pods.objects import PoolNames, PoolPart
 from elastic_runtime.pool.settings import PoolSettings
-from elastic_runtime.pool.status import PoolStatus
+from elastic_runtime.pool.status import PoolRun, PoolStatus
 from elastic_runtime.run import runobjects
 from elastic_runtime.run.pool import PoolSpec
 from elastic_runtime.run.runobjects import SIZE
@@ -181,10 +181,13 @@ async def until_size(bench: Bench, size: int) -> None:
 
 def test_a_run_has_pods_made_and_trains_in_them_until_it_ends(tmp_path: Path) -> None:
     async def test(bench: Bench) -> None:
-        async with bench.kept(), bench.member() as run:
+        async with bench.kept() as place, bench.member() as run:
+
+            def placed() -> tuple[PoolRun, ...]:
+                return place._status.runs if place._status else ()
+
             await until_size(bench, 2)
             await bench.pod("pod-x")
-            assert not run.expects("pod-x")
             async with bench.host("pod-x") as say:
                 await until(lambda: bench.forked, "an agent")
                 (order,) = bench.forked
@@ -192,14 +195,15 @@ def test_a_run_has_pods_made_and_trains_in_them_until_it_ends(tmp_path: Path) ->
                 assert order.launch.environment == {"KEY": "secret", "A": "1"}
                 assert order.launch.certificates["ca.crt"] == (tmp_path / "run" / "ca.crt").read_text()
                 assert "secret" not in repr(order)
-                assert run.expects("pod-x")
+                await until(lambda: run.expects("pod-x"), "its launcher is told")
                 assert run.share(2).workers == 2
                 told = await bench.status()
                 assert told is None or "secret" not in to_json(told)
                 closing = asyncio.create_task(run.end_workers())
-                await asyncio.sleep(0)
+                await until(lambda: not any(each.wanted for each in placed()), "it is known to end")
                 say(AgentEnded(0, "run-uid", "pod-x", 0))
                 await closing
+                assert len(bench.forked) == 1, "none is forked for a run that ends"
             assert await bench.size() == 2, "they stay for the next run"
             root = await bench.place.api.get(CONFIG_MAPS, SPEC.name)
             assert root.annotations[SIZE] == "0", "nothing of it computes"
@@ -294,9 +298,8 @@ def test_a_host_connects_warm_forks_an_agent_and_has_it_leave_when_its_pod_ends(
     async def test(bench: Bench) -> None:
         async with bench.kept(), bench.member() as run, hosting(bench, "pod-x"):
             await until(lambda: forks, "a warm process")
-            await asyncio.sleep(0.05)
-            status = await bench.status()
-            assert not (status and status.warm), "it imports still"
+            await asyncio.sleep(0.3)
+            assert not run.expects("pod-x"), "it imports still"
             forks[0].says({"ready": True, "detail": ""})
             await until(lambda: forks[0].commands, "an agent")
             [(name, command)] = forks[0].commands.items()

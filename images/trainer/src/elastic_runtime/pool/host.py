@@ -51,6 +51,8 @@ from elastic_runtime.run.locking import take
 
 log = logging.getLogger(__name__)
 
+WARMING = 600.0
+"""Seconds for the import of the frameworks."""
 ENGINES = ("torchrun", "horovodrun")
 """Engines for whose ranks it has imported what they need, as far as it is installed: these need all that ours do."""
 
@@ -88,7 +90,7 @@ class Host:
         alone = loop.time()
         try:
             if self._place.connects_warm:
-                await self._warm_or_ends.wait()
+                await self._become_warm()
             while not self._ends.is_set():
                 if await self._with_keeper():
                     retry.succeeded()
@@ -108,6 +110,14 @@ class Host:
             self._zygote = None
             self._end_orphans()
             shutil.rmtree(self._place.agents, ignore_errors=True)
+
+    async def _become_warm(self) -> None:
+        try:
+            async with asyncio.timeout(WARMING):
+                await self._warm_or_ends.wait()
+        except TimeoutError:
+            log.error("the frameworks are not imported after %.0f s: this host ends, and is started again", WARMING)
+            self._end()
 
     def _leave(self) -> None:
         """Have the agents leave, as their machine will be taken, and end after them."""

@@ -148,11 +148,11 @@ class Keeper:
             async with asyncio.timeout(GREETING):
                 hello = await receive(reader, TO_KEEPER)
             if isinstance(hello, RunHello):
-                self._deliver(self._ledger.run_came(hello))
-                await self._converse(hello.uid, reader, writer, of_run=True)
+                orders = self._ledger.run_came(hello)
+                await self._converse(hello.uid, reader, writer, orders, of_run=True)
             elif isinstance(hello, HostHello):
-                self._ledger.host_came(hello, self._now())
-                await self._converse(hello.host, reader, writer, of_run=False)
+                orders = self._ledger.host_came(hello, self._now())
+                await self._converse(hello.host, reader, writer, orders, of_run=False)
             else:
                 raise InvalidDocument("somebody with a certificate of this pool connected, but said no hello")
         except (OSError, InvalidDocument) as error:
@@ -162,9 +162,16 @@ class Keeper:
             self._serving.discard(task)
 
     async def _converse(
-        self, name: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, of_run: bool
+        self,
+        name: str,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        orders: Orders,
+        *,
+        of_run: bool,
     ) -> None:
         self._writers[name] = writer
+        self._deliver(orders)
         self._changed.set()
         try:
             while (message := await receive(reader, TO_KEEPER)) is not None:

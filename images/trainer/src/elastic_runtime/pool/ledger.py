@@ -173,7 +173,7 @@ class Ledger:
         """A launcher's connection has ended."""
         self._runs[uid].lost = now
 
-    def host_came(self, hello: HostHello, now: float) -> None:
+    def host_came(self, hello: HostHello, now: float) -> Orders:
         """A host has connected. Raises InvalidDocument if it cannot be."""
         if hello.host in self._hosts:
             raise InvalidDocument(f"a second host {hello.host}")
@@ -190,6 +190,7 @@ class Ledger:
             self._workers.append(_Worker(hello.host, busy.place, busy.uid, busy.worker, now))
             if busy.uid not in self._runs:
                 self._unknown.setdefault(busy.uid, now)
+        return [order for uid, run in self._runs.items() for order in self._kills(uid, run.wishes)]
 
     def host_gone(self, host: str) -> None:
         """A host's connection has ended. If it lives, it dials again, and tells what agents it has."""
@@ -262,14 +263,19 @@ class Ledger:
     def _fit(self, most: int) -> None:
         """Have so many workers, as far as hosts have places for them. Those that train stay."""
         free = [each for each in reversed(self._workers) if not each.uid]
-        for each in free[: max(0, len(self._workers) - most)]:
+        for each in free[: max(0, self._staying - most)]:
             self._workers.remove(each)
         for host, capacity in self._hosts.items():
             if host in self._leaving:
                 continue
             taken = {each.place for each in self._workers if each.host == host}
-            places = islice((each for each in range(capacity) if each not in taken), max(0, most - len(self._workers)))
+            places = islice((each for each in range(capacity) if each not in taken), max(0, most - self._staying))
             self._workers += [_Worker(host, place) for place in places]
+
+    @property
+    def _staying(self) -> int:
+        """Workers of hosts that do not leave."""
+        return sum(each.host not in self._leaving for each in self._workers)
 
     def _assign(self, uid: str, run: _Run, now: float) -> Orders:
         forks: Orders = []

@@ -33,6 +33,7 @@ creator has died half way. Deleting the root, with its uid as precondition, dele
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
@@ -80,6 +81,8 @@ JOIN_TOKENS = f"{PREFIX}/join-tokens"
 COMPLETE = f"{PREFIX}/complete"
 """Present once every object of the run was created."""
 MAX_REQUESTS = 100
+_DIGITS = 10
+"""That no size has."""
 
 TERM = f"{PREFIX}/term"
 """Annotation of the status: JSON of a :class:`Term`, the fence between two launchers of one run."""
@@ -197,6 +200,17 @@ class ObjectNames:
         """Name of the NetworkPolicy."""
         self.machines = f"{run}-join"
         """Name of the NetworkPolicy for machines that join by hand."""
+
+
+def size_of(annotations: Mapping[str, str], first: int) -> int | str:
+    """Return the workers that are asked for, as a root says: :data:`SIZE`; the text that stands there, if it is none.
+
+    Args:
+        annotations: of the root.
+        first: workers until somebody asks for another number.
+    """
+    text = annotations.get(SIZE, str(first))
+    return int(text) if text.isdecimal() and len(text) < _DIGITS else text
 
 
 def audience(run: str, uid: str) -> str:

@@ -59,8 +59,6 @@ _SAID_BY_READERS = (
     FailureKind.LAUNCHER_ERROR,
 )
 """There may be no launcher that would end the run's pods."""
-_DIGITS = 10
-"""That no size has."""
 ATTEMPTS = 10
 """Writes of the root in a row that may meet a change by somebody else."""
 _log = logging.getLogger(__name__)
@@ -126,8 +124,8 @@ async def _term(client: Client, ref: RunRef) -> Term:
 
 def _size_in(root: Object, spec: RunSpec) -> int:
     """Workers that are asked for, of a run whose workers are a pool's."""
-    size = root.annotations.get(runobjects.SIZE, "")
-    return int(size) if size.isdecimal() and len(size) < _DIGITS else spec.workers.start
+    size = runobjects.size_of(root.annotations, spec.workers.start)
+    return size if isinstance(size, int) else spec.workers.start
 
 
 class _Namespace(Place):
@@ -168,6 +166,7 @@ class _Namespace(Place):
         if self._pool:
             found = await pools.planned(client, self._pool)
             spec, pods, pool = self._in_pool(spec, self._pool), found.pods, found.place
+            pools.check_run(spec, found.settings)
         objects = await asyncio.to_thread(
             run_objects,
             spec,
@@ -246,7 +245,7 @@ class _Namespace(Place):
         root = await client.find(CONFIG_MAPS, name)
         if root is not None and of_run(root) and (run := document(root).spec).pool:
             computes = await client.find(JOBS, ObjectNames(name).launcher)
-            return Scale(_size_in(root, run) if computes else 0, root.version)
+            return Scale(_size_in(root, run), root.version) if computes else Scale(0)
         found = await client.find(REPLICA_SETS, ObjectNames(name).worker, "scale")
         return Scale(0) if found is None else Scale(found.spec.get("replicas", 0), found.version)
 

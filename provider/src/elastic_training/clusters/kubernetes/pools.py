@@ -97,29 +97,33 @@ async def have_up(client: Client, wanted: PodPool) -> StandingPool:
             raise _not_up(client, wanted)
         root = await _bring_up(client, wanted)
     root = await _completed(client, root)
-    found = _settings(root)
-    if wanted.settings is not None and not found.agrees(wanted.settings):
-        problem = f"pool {wanted.name} is up with other settings: {found.words}"
-        raise InvalidSettings("pool", problem, f'Write these, or cluster="pool:{wanted.name}@CLUSTER"')
-    digest = pods_digest(wanted.pods) if wanted.pods else None
-    if digest not in (None, root.annotations.get(PODS_DIGEST)):
-        problem = f"pool {wanted.name} is up with other pods than these, such as another image"
-        name = f"pool:{wanted.name}@CLUSTER"
-        remedy = f'Run: elastic-training pool down {wanted.name} --on CLUSTER. Or write cluster="{name}"'
-        raise InvalidSettings("pool.pods", problem, remedy)
+    _check_same(root, wanted)
     return await _standing(client, root)
 
 
 async def planned(client: Client, wanted: PodPool) -> StandingPool:
     """Return the pool as it is, or as :func:`have_up` would bring it up; creates nothing. Raise as :func:`have_up`."""
     root = await _find(client, wanted.name)
-    if root is not None and COMPLETE in root.annotations:
+    if root is not None and COMPLETE in root.annotations and not root.going:
+        _check_same(root, wanted)
         return await _standing(client, root)
     if wanted.settings is None or wanted.pods is None:
         raise _not_up(client, wanted)
     made = await asyncio.to_thread(pool_objects, wanted, NOT_KNOWN_YET, client.namespace, mutated)
     pods = await asyncio.to_thread(lambda: read_launcher_settings(made.root()["data"][PODS_KEY]))
     return StandingPool(wanted.settings, InPool(wanted.name, NOT_KNOWN_YET, NOT_KNOWN_YET), pods)
+
+
+def _check_same(root: Object, wanted: PodPool) -> None:
+    """Raises InvalidSettings if a pool is up with other settings or pods than these."""
+    found, name = _settings(root), f"pool:{wanted.name}@CLUSTER"
+    if wanted.settings is not None and not found.agrees(wanted.settings):
+        problem = f"pool {wanted.name} is up with other settings: {found.words}"
+        raise InvalidSettings("pool", problem, f'Write these, or cluster="{name}"')
+    if wanted.pods is not None and pods_digest(wanted.pods) != root.annotations.get(PODS_DIGEST):
+        problem = f"pool {wanted.name} is up with other pods than these, such as another image"
+        remedy = f'Run: elastic-training pool down {wanted.name} --on CLUSTER. Or write cluster="{name}"'
+        raise InvalidSettings("pool.pods", problem, remedy)
 
 
 def _not_up(client: Client, wanted: PodPool) -> InvalidSettings:
@@ -306,7 +310,10 @@ async def _completed(client: Client, root: Object) -> Object:
         if COMPLETE in root.annotations and not root.going:
             return root
         with suppress(RetryableError):
-            root = await _get(client, root.labels.get(objects.POOL_LABEL, ""))
+            found = await _get(client, root.labels.get(objects.POOL_LABEL, ""))
+            if found.uid != root.uid:  # It was taken down meanwhile, and is brought up again.
+                return await _completed(client, found)
+            root = found
     # Whoever has brought it up has died half way.
     await _delete(client, root)
     raise ClusterUnavailable(f"the pool in {root.name} was never completed; what there is of it is deleted. Try again")

@@ -9,13 +9,13 @@ from datetime import datetime
 
 from typing_extensions import override
 
-from elastic_runtime.errors import ElasticError, InvalidDocument, RetryableError
+from elastic_runtime.errors import ElasticError, InvalidDocument
 from elastic_runtime.kubernetes.client import Client
 from elastic_runtime.kubernetes.objects import Object
 from elastic_runtime.kubernetes.reflector import Reflector
 from elastic_runtime.kubernetes.resources import CONFIG_MAPS
-from elastic_runtime.kubernetes.retry import UNTIL_BACK
 from elastic_runtime.launcher.kubernetes.pods import WorkerPods
+from elastic_runtime.launcher.kubernetes.scale_down import written
 from elastic_runtime.launcher.platform import Machine
 from elastic_runtime.launcher.pool.access import PoolAccess
 from elastic_runtime.launcher.pool.member import PoolMember
@@ -24,13 +24,13 @@ from elastic_runtime.pool.messages import AGENT_FILES, Launch
 from elastic_runtime.pool.pods import objects
 from elastic_runtime.pool.pods.objects import PoolPart
 from elastic_runtime.printable import LONG, printable
+from elastic_runtime.protocol.rank_names import WorkerName
 from elastic_runtime.protocol.wire import Hello
-from elastic_runtime.retry import Retry
 from elastic_runtime.run.join import is_joined
 from elastic_runtime.run.pool import PoolSpec
-from elastic_runtime.run.runobjects import SIZE
+from elastic_runtime.run.runobjects import SIZE, size_of
 from elastic_runtime.run.spec import RunSpec
-from elastic_runtime.run.status import Status
+from elastic_runtime.run.status import Status, WorkerState
 
 log = logging.getLogger(__name__)
 
@@ -62,6 +62,8 @@ class PooledPods(PoolMember):
         self._pods = WorkerPods(client, labels, audience, self._pods_changed, self._tell_change)
         self._wanted = self._read = spec.workers.start
         """Workers to request from the keeper, and the last valid size in the root."""
+        self._noticed: frozenset[str] = frozenset()
+        """Pods whose agents have a notice."""
         self._reconciling: asyncio.Task[None] | None = None
         self._asking: asyncio.Task[None] | None = None
         self._tasks: list[asyncio.Task[None]] = []
@@ -85,12 +87,7 @@ class PooledPods(PoolMember):
     def asked(self) -> int | str | None:
         """Return the size in the root, which is the run's first size until somebody requests another."""
         root = self._find_root()
-        if root is None:
-            return None
-        text = root.annotations.get(SIZE)
-        if text is None:
-            return self._spec.workers.start
-        return int(text) if text.isdecimal() and len(text) < 10 else text
+        return size_of(root.annotations, self._spec.workers.start) if root else None
 
     def ask(self, workers: int) -> None:
         """Write that size into the root, unless the root has changed since it was read."""
@@ -100,7 +97,9 @@ class PooledPods(PoolMember):
             self._asking = asyncio.create_task(self._write(root, workers))
 
     def offer(self, status: Status) -> None:
-        """Read the ranks: when the run shrinks, workers with the highest ranks leave first."""
+        """Read ranks and notices: when the run shrinks, workers with a notice leave first, then the highest ranks."""
+        leaving = (each.name for each in status.workers if each.state is WorkerState.LEAVING)
+        self._noticed = frozenset(WorkerName.parse(each).pod for each in leaving)
         self.world({worker.name: min(worker.ranks) for worker in status.workers if worker.ranks})
 
     @override
@@ -151,7 +150,9 @@ class PooledPods(PoolMember):
     @override
     def has_notice(self, worker: str, /) -> bool:
         pod = self._pods.of(worker)
-        return pod is None or pod.going or self._pods.reclaims.deadline(pod) is not None
+        if worker in self._noticed or pod is None:
+            return True
+        return pod.going or self._pods.reclaims.deadline(pod) is not None
 
     async def close(self) -> None:
         """Stop watching, and disconnect from the keeper. Agents end when their launcher disconnects."""
@@ -195,19 +196,10 @@ class PooledPods(PoolMember):
             log.debug("the size is not %d yet: %s", workers, printable(error, LONG))
 
     async def _write_zero(self) -> None:
-        """Let readers see that nothing computes, however long the API server is away."""
-        root, retry = self._find_root(), Retry(UNTIL_BACK)
-        while root is not None:
-            metadata = {"uid": root.uid, "annotations": {SIZE: "0"}}
-            try:
-                await self._client.patch(CONFIG_MAPS, root.name, {"metadata": metadata})
-                return
-            except RetryableError as error:
-                log.info("the size is not 0 yet: %s", printable(error, LONG))
-            except ElasticError as error:
-                log.warning("the size stays as it is: %s", printable(error, LONG))
-                return
-            await retry.pause()
+        """Let readers see that nothing computes."""
+        if root := self._find_root():
+            patch = {"metadata": {"uid": root.uid, "annotations": {SIZE: "0"}}}
+            await written(lambda: self._client.patch(CONFIG_MAPS, root.name, patch), "the size")
 
     def _find_root(self) -> Object | None:
         return next(iter(self._root.objects.values()), None)

@@ -1,8 +1,9 @@
-"""The end of a ReplicaSet's pods, once a run is over."""
+"""What a launcher writes at the end of its run, however long the API server is away."""
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Awaitable, Callable
 
 from elastic_runtime.errors import ElasticError, RetryableError, RunNotFound
 from elastic_runtime.kubernetes.client import Client
@@ -15,22 +16,32 @@ log = logging.getLogger(__name__)
 
 
 async def scale_to_zero(client: Client, name: str) -> None:
-    """Scale a ReplicaSet to nothing, however long the API server is away.
+    """Scale a ReplicaSet to nothing.
 
     Args:
         client: of its namespace.
         name: of the ReplicaSet.
     """
+    await written(lambda: client.patch(REPLICA_SETS, name, {"spec": {"replicas": 0}}, "scale"), name)
+
+
+async def written(write: Callable[[], Awaitable[object]], what: str) -> None:
+    """Write until the API server accepts it, refuses it, or has no such object any more.
+
+    Args:
+        write: one attempt.
+        what: is to be 0, for the log.
+    """
     retry = Retry(UNTIL_BACK)
     while True:
         try:
-            await client.patch(REPLICA_SETS, name, {"spec": {"replicas": 0}}, "scale")
+            await write()
             return
         except RunNotFound:
             return
         except RetryableError as error:
-            log.info("%s is not sent home yet: %s", name, printable(error, LONG))
+            log.info("%s is not 0 yet: %s", what, printable(error, LONG))
         except ElasticError as error:
-            log.error("%s stays until the run is deleted: %s", name, printable(error, LONG))
+            log.error("%s stays until the run is deleted: %s", what, printable(error, LONG))
             return
         await retry.pause()

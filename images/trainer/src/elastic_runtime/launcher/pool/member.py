@@ -56,7 +56,7 @@ class PoolMember(WorkerSet):
         self._launch: Launch
         self._granted = Granted(0, (), "")
         self._seen: dict[str, float] = {}
-        """Workers that are assigned, and since when they were seen to be."""
+        """Workers that are assigned, and since when their agents may connect, or end."""
         self._came: set[str] = set()
         """Workers whose agents are connected to the launcher."""
         self._late: set[str] = set()
@@ -135,7 +135,10 @@ class PoolMember(WorkerSet):
 
     @override
     def gone(self, worker: str, /) -> None:
-        self._came.discard(WorkerName.parse(worker).pod)
+        pod = WorkerName.parse(worker).pod
+        self._came.discard(pod)
+        if pod in self._seen:  # Its agent ends now, or connects again.
+            self._seen[pod] = time.monotonic()
 
     @override
     def end(self, worker: str, /) -> str:

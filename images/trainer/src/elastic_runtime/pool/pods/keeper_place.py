@@ -83,6 +83,7 @@ class PodsKeeperPlace(KeeperPlace):
         self._due = asyncio.Event()
         self._smaller: float | None = None
         """Since when fewer hosts are wanted than there are."""
+        self._busy: frozenset[str] = frozenset()
         self._problem = ""
         """Why the ReplicaSet cannot be scaled."""
         self._now = asyncio.get_running_loop().time
@@ -132,7 +133,12 @@ class PodsKeeperPlace(KeeperPlace):
     def scale(self, workers: int, busy: Collection[str], hosts: Collection[str]) -> None:
         self._costs.offer({host: TRAINS if host in busy else FREE for host in hosts})
         self._wanted, size = workers, self._size() or 0
-        self._smaller = (self._smaller or self._now()) if workers < size else None
+        begins = not self._busy.issuperset(busy)  # What its loss costs is not written yet.
+        self._busy = frozenset(busy)
+        if workers >= size:
+            self._smaller = None
+        elif begins or self._smaller is None:
+            self._smaller = self._now()
         if workers > size or (self._smaller is not None and self._now() - self._smaller > COSTS_WRITTEN):
             self._due.set()
 
@@ -171,8 +177,8 @@ class PodsKeeperPlace(KeeperPlace):
             await self._due.wait()
             self._due.clear()
             try:
-                await self._scale()
                 await self._write_status()
+                await self._scale()
             except ElasticError as error:
                 self._limited_log.warning("the pool cannot be written yet: %s", printable(error, LONG))
                 self._due.set()
@@ -184,15 +190,16 @@ class PodsKeeperPlace(KeeperPlace):
     async def _scale(self) -> None:
         size, wanted = self._size(), self._wanted
         too_early = self._smaller is not None and self._now() - self._smaller <= COSTS_WRITTEN
+        if size == wanted:
+            self._problem = ""
         if wanted is None or size in (None, wanted) or too_early:
             return
-        problem = ""
         try:
             await self._client.patch(REPLICA_SETS, self._names.worker, {"spec": {"replicas": wanted}}, "scale")
         except ElasticError as error:
-            problem = f"the pool's ReplicaSet {self._names.worker} cannot be scaled: {printable(error, LONG)}"
-            self._limited_log.warning("%s", problem)
-        self._problem = problem
+            self._problem = f"the pool's ReplicaSet {self._names.worker} cannot be scaled: {printable(error, LONG)}"
+            raise
+        self._problem = ""
 
     async def _write_status(self) -> None:
         status = self._status
