@@ -41,11 +41,11 @@ def scene() -> SimpleNamespace:
     no: Any = SimpleNamespace()
     told: list[Any] = []
     record: Any = SimpleNamespace(rank_said=lambda message, _worker: told.append(message))
-    platform: Any = SimpleNamespace(came=lambda _worker: None)
+    platform: Any = SimpleNamespace(workers=SimpleNamespace(came=lambda _worker: None))
     reports = AgentReports(pool, record, no, platform, lambda: session, lambda: 1, lambda: None, no, no, no, no, no)  # type: ignore[arg-type, return-value]
     sent: list[Any] = []
     connection = SimpleNamespace(hello=Hello("worker-0", "node", 1, 1, "lo"), send=sent.append, sent=sent)
-    loop = SimpleNamespace(time=lambda: 0.0)
+    loop = SimpleNamespace(time=lambda: 0.0, call_later=lambda _seconds, _call: SimpleNamespace(when=lambda: 1.0))
     return SimpleNamespace(session=session, told=told, pool=pool, reports=reports, connection=connection, loop=loop)
 
 
