@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import timedelta
@@ -25,17 +25,7 @@ from elastic_runtime.pool.settings import PoolSettings
 from elastic_runtime.run.pool import PoolSpec
 from elastic_runtime.run.rundir import RunDir
 from elastic_runtime.run.spec import RunSpec, WorkersSpec
-
-SOON = 10.0
-
-
-async def until(true: Callable[[], object], what: str) -> None:
-    try:
-        async with asyncio.timeout(SOON):
-            while not true():  # noqa: ASYNC110  # nothing says so
-                await asyncio.sleep(0.01)
-    except TimeoutError:
-        raise AssertionError(f"not within {SOON:.0f} s: {what}") from None
+from tests.unit.runtime.pool_bench import until
 
 
 async def dial(pool: PoolDir) -> Streams:
@@ -109,6 +99,14 @@ class Pool:
         found = PoolWorkers(run, spec, pool, self.folder, self._changed)
         found.open("127.0.0.1:1")
         return found
+
+    async def two(self) -> PoolWorkers:
+        """A run with two workers, whose agents are connected to its launcher."""
+        run = self.workers("run", 2)
+        await until(lambda: len(self.agents("run")) == 2, "two")
+        for worker in self.agents("run"):
+            run.came(worker)
+        return run
 
     def _changed(self) -> None:
         self.changes += 1
@@ -208,10 +206,7 @@ def test_idle_workers_go_to_a_greedy_run_until_its_script_cannot_use_them(pool: 
 def test_a_worker_that_does_not_leave_in_time_is_killed(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
     async def run_test() -> None:
         async with pool.kept():
-            run = pool.workers("run", 2)
-            await until(lambda: len(pool.agents("run")) == 2, "two")
-            for worker in pool.agents("run"):
-                run.came(worker)
+            run = await pool.two()
             run.reconcile(1)
             assert run.deadline("worker-1") is not None
             late = utc_now() + timedelta(seconds=60)
@@ -226,10 +221,7 @@ def test_a_worker_that_does_not_leave_in_time_is_killed(pool: Pool, monkeypatch:
 def test_an_agent_that_has_hung_up_is_given_time_to_end(pool: Pool) -> None:
     async def run_test() -> None:
         async with pool.kept():
-            run = pool.workers("run", 2)
-            await until(lambda: len(pool.agents("run")) == 2, "two")
-            for worker in pool.agents("run"):
-                run.came(worker)
+            run = await pool.two()
             for worker in run._seen:
                 run._seen[worker] -= member.COMING + 1.0
             run.gone("worker-1")

@@ -39,20 +39,11 @@ from elastic_runtime.run.pool import PoolSpec
 from elastic_runtime.run.runobjects import SIZE
 from elastic_runtime.run.spec import RunSpec, WorkersSpec
 from tests.unit.runtime.fake_kubernetes import NAMESPACE, FakePlace
+from tests.unit.runtime.pool_bench import SOON, until
 
 NAMES = PoolNames("team-a")
 SETTINGS = PoolSettings("team-a", 0, 4, idle=60.0)
 SPEC = RunSpec("run", "run-uid", ("true",), WorkersSpec(1, 2, 4), environment={"A": "1"}, pool=PoolSpec("team-a"))
-SOON = 10.0
-
-
-async def until(true: Callable[[], object], what: str) -> None:
-    try:
-        async with asyncio.timeout(SOON):
-            while not true():  # noqa: ASYNC110  # nothing says so
-                await asyncio.sleep(0.01)
-    except TimeoutError:
-        raise AssertionError(f"not within {SOON:.0f} s: {what}") from None
 
 
 class Bench:

@@ -101,15 +101,8 @@ class _PoolPlace(FolderPlace):
     def _check(self, spec: RunSpec) -> None:
         """Have the pool up, if it can run this spec. Raises InvalidSettings or ClusterUnavailable."""
         settings = have_up(self._root, self._python, self._name, self._settings)
-        if spec.workers.minimum > settings.maximum:
-            problem = f"{spec.workers.minimum} is more than pool {self._name} has, which is {settings.maximum}"
-            remedy = f"Write less, or run: elastic-training pool resize {self._name} --max {spec.workers.minimum}"
-            raise InvalidSettings("workers.min", problem, remedy)
-        if settings.gpus and spec.workers.slots > settings.gpus:
-            problem = (
-                f"{spec.workers.slots} ranks cannot share {settings.gpus} GPUs, as a worker of pool {self._name} has"
-            )
-            raise InvalidSettings("workers.slots", problem, f"Write at most {settings.gpus}")
+        to_resize = f"run: elastic-training pool resize {self._name} --max {spec.workers.minimum}"
+        settings.check_workers(spec.workers.minimum, spec.workers.slots, to_resize)
 
 
 def have_up(root: Path, python: str, name: str, settings: PoolSettings | None = None) -> PoolSettings:

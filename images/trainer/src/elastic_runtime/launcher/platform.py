@@ -193,6 +193,11 @@ class Platform(Documents, Protocol):
         """Stop watching. Workers that nobody else looks after have ended when this returns."""
 
 
+def lowest_ranks(status: Status) -> dict[str, int]:
+    """Return the lowest rank of each worker that has one, by its name."""
+    return {worker.name: min(worker.ranks) for worker in status.workers if worker.ranks}
+
+
 class LeaseAge:
     """Measured by the launcher's own clock from the last change that it has seen.
 

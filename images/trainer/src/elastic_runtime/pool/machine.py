@@ -45,7 +45,7 @@ async def connect_here(folder: PoolDir) -> Streams:
 
 
 class _Process:
-    """A process of which the pool has one at most, with a growing delay between starts."""
+    """A process that runs at most once in a pool, with a growing delay between starts."""
 
     def __init__(self, folder: PoolDir, module: str, words: str) -> None:
         self._folder, self._module, self._words = folder, module, words
@@ -57,7 +57,7 @@ class _Process:
 
         Args:
             now: seconds of a monotonic clock.
-            running: whether it runs, whoever has started it.
+            running: whether it runs, also if another process has started it.
         """
         if self._process:
             self._process.poll()  # Reaps it.

@@ -93,6 +93,21 @@ class PoolSettings:
         """For people."""
         return f"min={self.minimum}, max={self.maximum}, gpus={self.gpus}, idle={self.idle:g} s"
 
+    def check_workers(self, minimum: int, slots: int, to_resize: str) -> None:
+        """Raise InvalidSettings if a run can have no workers of this pool.
+
+        Args:
+            minimum: fewest workers of the run.
+            slots: ranks of each.
+            to_resize: what resizes the pool, after "Write less, or".
+        """
+        if minimum > self.maximum:
+            problem = f"{minimum} is more than pool {self.name} has, which is {self.maximum}"
+            raise InvalidSettings("workers.min", problem, f"Write less, or {to_resize}")
+        if self.gpus and slots > self.gpus:
+            problem = f"{slots} ranks cannot share {self.gpus} GPUs, as a worker of pool {self.name} has"
+            raise InvalidSettings("workers.slots", problem, f"Write at most {self.gpus}")
+
     def resized(self, size: PoolSize) -> PoolSettings:
         """Return the settings with another size. Raise InvalidSettings."""
         before = None if size == self.first else self.first

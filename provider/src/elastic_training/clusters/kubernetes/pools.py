@@ -144,12 +144,7 @@ async def _standing(client: Client, root: Object) -> StandingPool:
 
 def check_run(spec: RunSpec, pool: PoolSettings) -> None:
     """Raises InvalidSettings if a run can have no workers of this pool."""
-    if spec.workers.minimum > pool.maximum:
-        problem = f"{spec.workers.minimum} is more than pool {pool.name} has, which is {pool.maximum}"
-        raise InvalidSettings("workers.min", problem, "Write less, or resize the pool")
-    if pool.gpus and spec.workers.slots > pool.gpus:
-        problem = f"{spec.workers.slots} ranks cannot share {pool.gpus} GPUs, as a worker of pool {pool.name} has"
-        raise InvalidSettings("workers.slots", problem, f"Write at most {pool.gpus}")
+    pool.check_workers(spec.workers.minimum, spec.workers.slots, "resize the pool")
     if (leaves := spec.timing.leave_grace + spec.timing.stop_grace) > LEAVE:
         problem = f"a worker of a pool in pods has {LEAVE:.0f} s to leave, and this training takes up to {leaves:.0f}"
         raise InvalidSettings("recovery.leave_grace", problem, "Write less")

@@ -13,7 +13,7 @@ from typing import Protocol
 from typing_extensions import override
 
 from elastic_runtime.errors import ClusterUnavailable, InvalidDocument, RunNotFound
-from elastic_runtime.launcher.platform import LeaseAge, Platform, WorkerSet
+from elastic_runtime.launcher.platform import LeaseAge, Platform, WorkerSet, lowest_ranks
 from elastic_runtime.net.sockets import host_and_port
 from elastic_runtime.pace import RateLimitedLog
 from elastic_runtime.printable import printable
@@ -141,7 +141,7 @@ class FolderPlatform(Platform):
     @override
     def publish(self, status: Status) -> None:
         """Write the status. If that fails, the next status replaces it."""
-        self.workers.world({worker.name: min(worker.ranks) for worker in status.workers if worker.ranks})
+        self.workers.world(lowest_ranks(status))
         self._unwritten = status
         try:
             self._folder.write_status(status)

@@ -181,7 +181,7 @@ class KubernetesPlatform(Platform):
 
     @override
     async def close(self) -> None:
-        """Stop watching. The workers are left to whoever goes on."""
+        """Stop watching. The workers stay for the next launcher."""
         await self.workers.close()
         for task in self._tasks:
             task.cancel()

@@ -7,13 +7,15 @@ from collections.abc import Callable, Coroutine
 from datetime import datetime
 from typing import Any
 
+from typing_extensions import override
+
 from elastic_runtime.kubernetes.client import Client
 from elastic_runtime.kubernetes.copies import watched_copy
 from elastic_runtime.kubernetes.objects import Pod
 from elastic_runtime.kubernetes.resources import PODS
 from elastic_runtime.launcher.kubernetes.identities import Expected, Identities
 from elastic_runtime.launcher.kubernetes.reclaims import Reclaims
-from elastic_runtime.launcher.platform import Machine
+from elastic_runtime.launcher.platform import Machine, WorkerSet
 from elastic_runtime.protocol.rank_names import WorkerName
 from elastic_runtime.protocol.wire import Hello
 from elastic_runtime.run.join import is_joined
@@ -76,10 +78,6 @@ class WorkerPods:
         self._absent.pop(name, None)
         self.identities.forget(name)
 
-    async def prove(self, hello: Hello) -> str | None:
-        """As :meth:`~elastic_runtime.launcher.platform.WorkerSet.prove`."""
-        return await self.identities.prove(hello)
-
     def stray(self, worker: str) -> str | None:
         """As :meth:`~elastic_runtime.launcher.platform.WorkerSet.stray`."""
         if is_joined(worker):  # In no pod, with a certificate of its own.
@@ -97,3 +95,25 @@ class WorkerPods:
         """Of an agent's own name, which is its pod's."""
         pod = self.copy.objects.get(worker)
         return Expected(self._namespace, pod.uid if pod else None)
+
+
+class InPods(WorkerSet):
+    """Answers that follow from the workers' pods alone."""
+
+    _pods: WorkerPods
+
+    @override
+    async def prove(self, hello: Hello, /) -> str | None:
+        return await self._pods.identities.prove(hello)
+
+    @override
+    def admit(self, hello: Hello, /) -> None:
+        self._pods.identities.admit(hello)
+
+    @override
+    def stray(self, worker: str, /) -> str | None:
+        return self._pods.stray(worker)
+
+    @override
+    def machine(self, worker: str, /) -> Machine | None:
+        return self._pods.machine(worker)

@@ -14,9 +14,9 @@ from elastic_runtime.kubernetes.client import Client
 from elastic_runtime.kubernetes.objects import Object
 from elastic_runtime.kubernetes.reflector import Reflector
 from elastic_runtime.kubernetes.resources import CONFIG_MAPS
-from elastic_runtime.launcher.kubernetes.pods import WorkerPods
+from elastic_runtime.launcher.kubernetes.pods import InPods, WorkerPods
 from elastic_runtime.launcher.kubernetes.scale_down import written
-from elastic_runtime.launcher.platform import Machine
+from elastic_runtime.launcher.platform import lowest_ranks
 from elastic_runtime.launcher.pool.access import PoolAccess
 from elastic_runtime.launcher.pool.member import PoolMember
 from elastic_runtime.pool.connection import connect
@@ -25,7 +25,6 @@ from elastic_runtime.pool.pods import objects
 from elastic_runtime.pool.pods.objects import PoolPart
 from elastic_runtime.printable import LONG, printable
 from elastic_runtime.protocol.rank_names import WorkerName
-from elastic_runtime.protocol.wire import Hello
 from elastic_runtime.run.join import is_joined
 from elastic_runtime.run.pool import PoolSpec
 from elastic_runtime.run.runobjects import SIZE, size_of
@@ -38,7 +37,7 @@ INTERVAL = 0.1
 """Seconds between two comparisons of the requested size with what the pool grants."""
 
 
-class PooledPods(PoolMember):
+class PooledPods(InPods, PoolMember):
     """A :class:`PoolMember` whose agents run in pods that the keeper has started and the launcher watches.
 
     Args:
@@ -100,32 +99,16 @@ class PooledPods(PoolMember):
         """Read ranks and notices: when the run shrinks, workers with a notice leave first, then the highest ranks."""
         leaving = (each.name for each in status.workers if each.state is WorkerState.LEAVING)
         self._noticed = frozenset(WorkerName.parse(each).pod for each in leaving)
-        self.world({worker.name: min(worker.ranks) for worker in status.workers if worker.ranks})
+        self.world(lowest_ranks(status))
 
     @override
     def expects(self, worker: str, /) -> bool:
         return worker in self._seen
 
     @override
-    async def prove(self, hello: Hello, /) -> str | None:
-        return await self._pods.prove(hello)
-
-    @override
-    def admit(self, hello: Hello, /) -> None:
-        self._pods.identities.admit(hello)
-
-    @override
-    def stray(self, worker: str, /) -> str | None:
-        return self._pods.stray(worker)
-
-    @override
     def deadline(self, worker: str, /) -> datetime | None:
         known = [each for each in (super().deadline(worker), self._pods.deadline(worker)) if each is not None]
         return min(known, default=None)
-
-    @override
-    def machine(self, worker: str, /) -> Machine | None:
-        return self._pods.machine(worker)
 
     @override
     def end(self, worker: str, /) -> str:

@@ -19,13 +19,11 @@ from elastic_runtime.kubernetes.enrichment import Enrichment
 from elastic_runtime.kubernetes.resources import REPLICA_SETS
 from elastic_runtime.launcher.decision.facts import Refusal
 from elastic_runtime.launcher.kubernetes.growing import MemoryGrowing
-from elastic_runtime.launcher.kubernetes.pods import WorkerPods
+from elastic_runtime.launcher.kubernetes.pods import InPods, WorkerPods
 from elastic_runtime.launcher.kubernetes.replacing import REDIAL, Replacing
 from elastic_runtime.launcher.kubernetes.scale_down import scale_to_zero
-from elastic_runtime.launcher.platform import Machine, WorkerSet
 from elastic_runtime.printable import LONG, printable
 from elastic_runtime.protocol.rank_names import WorkerName
-from elastic_runtime.protocol.wire import Hello
 from elastic_runtime.run import runobjects
 from elastic_runtime.run.join import is_joined
 from elastic_runtime.run.runobjects import ObjectNames, Part
@@ -42,7 +40,7 @@ MAX_TROUBLES = 3
 """Different ones that a refusal tells."""
 
 
-class PodWorkers(WorkerSet):
+class PodWorkers(InPods):
     """Args: client: of the run's namespace. spec: of the run."""
 
     def __init__(self, client: Client, spec: RunSpec) -> None:
@@ -108,28 +106,12 @@ class PodWorkers(WorkerSet):
         return self._pods.copy.trouble is not None if pod is None else not self._replacing.has_ended(pod)
 
     @override
-    async def prove(self, hello: Hello, /) -> str | None:
-        return await self._pods.prove(hello)
-
-    @override
-    def admit(self, hello: Hello, /) -> None:
-        self._pods.identities.admit(hello)
-
-    @override
-    def stray(self, worker: str, /) -> str | None:
-        return self._pods.stray(worker)
-
-    @override
     def refusal(self) -> Refusal | None:
         return self._refusal
 
     @override
     def deadline(self, worker: str, /) -> datetime | None:
         return self._pods.deadline(worker)
-
-    @override
-    def machine(self, worker: str, /) -> Machine | None:
-        return self._pods.machine(worker)
 
     @override
     def replace(self, worker: str, /) -> None:

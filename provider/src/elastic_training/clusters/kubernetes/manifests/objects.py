@@ -111,13 +111,7 @@ class RunObjects:
         )
 
     def _secret(self, name: str, part: Part, root_uid: str, content: Mapping[str, bytes]) -> Manifest:
-        data = {key: b64encode(each).decode() for key, each in content.items()}
-        return {
-            **self._object("v1", "Secret", name, part, root_uid),
-            "type": "Opaque",
-            "immutable": True,
-            "data": data,
-        }
+        return opaque(self._object("v1", "Secret", name, part, root_uid), content)
 
     def rest(self, root_uid: str, launcher_address: str) -> tuple[Manifest, ...]:
         """NetworkPolicy, PodDisruptionBudget (where served), Job, ReplicaSets: as they are best created.
@@ -255,10 +249,21 @@ class RunObjects:
         labels = {**self.pods.labels, **self._task_labels(), **pool, **ours}
         metadata: Manifest = {"name": name, "namespace": self.namespace, "labels": labels}
         if root_uid is not None:
-            owner = {"apiVersion": "v1", "kind": "ConfigMap", "name": self._names.root, "uid": root_uid}
-            # blockOwnerDeletion: a root that is being deleted is gone only once all of its are.
-            metadata["ownerReferences"] = [{**owner, "controller": True, "blockOwnerDeletion": True}]
+            metadata["ownerReferences"] = owned_by(self._names.root, root_uid)
         return {"apiVersion": version, "kind": kind, "metadata": metadata}
+
+
+def owned_by(root: str, uid: str) -> list[Manifest]:
+    """Return the references of a child to its root, a ConfigMap of that name and uid."""
+    owner = {"apiVersion": "v1", "kind": "ConfigMap", "name": root, "uid": uid}
+    # blockOwnerDeletion: a root that is being deleted is gone only once all of its are.
+    return [{**owner, "controller": True, "blockOwnerDeletion": True}]
+
+
+def opaque(secret: Manifest, content: Mapping[str, bytes]) -> Manifest:
+    """Return a Secret with this content, which never changes."""
+    data = {key: b64encode(each).decode() for key, each in content.items()}
+    return {**secret, "type": "Opaque", "immutable": True, "data": data}
 
 
 def run_objects(

@@ -310,7 +310,7 @@ def finish_worker(
         hosts: the run's own hostfile, if there is one.
 
     Raises:
-        InvalidSettings: the template cannot be merged, or a setting is none of the API's.
+        InvalidSettings: the template cannot be merged, or the API has no such setting.
     """
     pod = _over_template(spec_of_pod, pods, pods.worker, labels, container, "pods.worker")
     finished: dict[str, Any] = pod["spec"]

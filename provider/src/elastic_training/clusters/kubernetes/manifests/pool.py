@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import math
-from base64 import b64encode
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -19,7 +18,14 @@ from elastic_runtime.pool.pods.objects import PoolNames, PoolPart
 from elastic_runtime.pool.settings import PoolSettings
 from elastic_runtime.run import runobjects
 from elastic_training.clusters.kubernetes.manifests import pod, template
-from elastic_training.clusters.kubernetes.manifests.objects import NOT_KNOWN_YET, Manifest, Mutate, pods_digest
+from elastic_training.clusters.kubernetes.manifests.objects import (
+    NOT_KNOWN_YET,
+    Manifest,
+    Mutate,
+    opaque,
+    owned_by,
+    pods_digest,
+)
 from elastic_training.clusters.kubernetes.manifests.volumes import identity, pool_certificates, worker_volumes
 from elastic_training.settings.pods import Hardware, Pods, PodShape, pods_of
 from elastic_training.settings.training_pool import PodPool
@@ -61,12 +67,7 @@ class PoolObjects:
             tls: contents by name of :func:`elastic_runtime.net.certificates.create`'s files.
         """
         port = {"name": "pool", "port": objects.KEEPER_PORT, "targetPort": objects.KEEPER_PORT, "protocol": "TCP"}
-        secret = {
-            **self._object("v1", "Secret", self._names.tls, PoolPart.TLS, root_uid),
-            "type": "Opaque",
-            "immutable": True,
-            "data": {key: b64encode(each).decode() for key, each in tls.items()},
-        }
+        secret = opaque(self._object("v1", "Secret", self._names.tls, PoolPart.TLS, root_uid), tls)
         service = {"selector": self._labels(PoolPart.KEEPER), "ports": [port]}
         return (
             self._object("v1", "ConfigMap", self._names.status, PoolPart.STATUS, root_uid),
@@ -160,8 +161,7 @@ class PoolObjects:
         labels = {**self.pods.labels, **self._labels(part)}
         metadata: Manifest = {"name": name, "namespace": self.namespace, "labels": labels}
         if root_uid is not None:
-            owner = {"apiVersion": "v1", "kind": "ConfigMap", "name": self._names.root, "uid": root_uid}
-            metadata["ownerReferences"] = [{**owner, "controller": True, "blockOwnerDeletion": True}]
+            metadata["ownerReferences"] = owned_by(self._names.root, root_uid)
         return {"apiVersion": version, "kind": kind, "metadata": metadata}
 
 
