@@ -176,6 +176,24 @@ async def test_ranks_without_a_state_end_one_after_the_other(bench: Bench) -> No
     assert bench.session.fact.outcome is SessionOutcome.SUCCEEDED
 
 
+@pytest.mark.parametrize(("code", "worlds"), [(0, [["a", "b"]]), (LOST, [])])
+def test_a_world_was_there_though_one_had_ended_when_the_other_told_of_it(code: int, worlds: list[list[str]]) -> None:
+    @scene
+    async def play(bench: Bench) -> None:
+        bench.session.open(("a", "b"), 1)
+        await turns()
+        bench.say("a", ReadyForWorld())
+        bench.say("b", ReadyForWorld(), Connected(1))
+        await bench.end("b", code)
+        assert bench.worlds == []
+        bench.say("a", Connected(1))
+        assert bench.worlds == worlds
+        bench.say("a", ReadyForWorld())
+        assert (bench.session.fact.outcome is SessionOutcome.EARLY_EXIT) is (code == 0)
+
+    play()
+
+
 @scene
 async def test_a_rank_that_is_done_while_another_goes_on_is_an_early_exit(bench: Bench) -> None:
     bench.session.open(("a", "b"), 2)

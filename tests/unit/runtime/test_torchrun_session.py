@@ -134,6 +134,20 @@ async def test_who_has_not_begun_is_awaited_but_not_who_was_asked_to_end(bench: 
     assert (bench.session.fact.stage, bench.session.fact.awaited) == (Stage.LEAVING, ())
 
 
+@pytest.mark.parametrize(("code", "worlds"), [(0, [["a", "b"]]), (-9, [])])
+def test_a_world_was_there_though_one_had_ended_when_the_other_told_of_it(code: int, worlds: list[list[str]]) -> None:
+    @scene
+    async def play(bench: Bench) -> None:
+        bench.session.open(("a", "b"), 1)
+        await turns()
+        bench.say("b", Connected(0))
+        await bench.end("b", code)
+        bench.say("a", Connected(0))
+        assert bench.worlds == worlds
+
+    play()
+
+
 @scene
 async def test_who_is_listed_no_more_is_over_and_nobody_has_failed(bench: Bench) -> None:
     await bench.world("a", "b")

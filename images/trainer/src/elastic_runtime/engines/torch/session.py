@@ -81,6 +81,8 @@ class _World:
 
     number: int = 0
     members: tuple[str, ...] = ()
+    begun: set[str] = field(default_factory=set)
+    """Members that were connected to all others, whatever became of them since."""
     exits: dict[str, int] = field(default_factory=dict)
     store: KeyValues = field(default_factory=KeyValues)
     exchanges: Exchanges = field(default_factory=Exchanges)
@@ -258,8 +260,7 @@ class TorchSession(Session):
                 self._tell_members(self._world.agreeing.prepared(rank_id, said, self._world.members))
             case messages.Connected():
                 self._set(rank_id, connected=True)
-                if all(rank.connected for rank in self._facts().here.values()) and self._is_whole():
-                    self._callbacks.on_world(list(self._world.members))
+                self._begun(rank_id)
             case messages.Synced():
                 self._had_state = True
                 self._set(rank_id, synced=True)
@@ -275,6 +276,13 @@ class TorchSession(Session):
                 self._set(rank_id, hung=True)
             case _:
                 raise InvalidDocument(f"{type(said).__name__} is not a word of a rank of a world")
+
+    def _begun(self, rank_id: str) -> None:
+        """One whose training is over may have ended before what another said of its beginning is here."""
+        world = self._world
+        world.begun.add(rank_id)
+        if world.begun.issuperset(world.members) and not world.broken and not any(world.exits.values()):
+            self._callbacks.on_world(list(world.members))
 
     # Processes
 
