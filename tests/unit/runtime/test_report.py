@@ -13,6 +13,7 @@ import pytest
 import torch
 
 from elastic_runtime.errors import InvalidSettings
+from elastic_runtime.protocol import batched_lines
 from elastic_runtime.protocol.rank_link import RankLink
 from elastic_runtime.torch import report
 from elastic_runtime.torch.family import TORCH
@@ -25,6 +26,7 @@ def agent(monkeypatch: pytest.MonkeyPatch) -> Iterator[socket.socket]:
     agent, rank_end = socket.socketpair()
     link = RankLink(rank_end)
     monkeypatch.setattr(reporting, "shared_link", lambda: link)
+    monkeypatch.setattr(batched_lines, "BATCHING", 0.0)
     monkeypatch.setattr(reporting, "_warned", set())
     monkeypatch.setattr(reporting, "_total", [])
     monkeypatch.setattr(hvd, "is_initialized", lambda: True)

@@ -28,7 +28,6 @@ from elastic_runtime.agent.zygote import LEFTOVER_GRACE, ZygoteClient
 from elastic_runtime.clock import utc_now
 from elastic_runtime.documents import write_atomically
 from elastic_runtime.errors import InvalidDocument
-from elastic_runtime.net.framing import decode_line
 from elastic_runtime.pace import RateLimitedLog
 from elastic_runtime.printable import printable
 from elastic_runtime.protocol.plausible import LINES, check_rank, is_address
@@ -40,6 +39,7 @@ from elastic_runtime.protocol.rank_link import (
     Standing,
     decode_rank_message,
     encode_rank_message,
+    plain_rank_message,
 )
 from elastic_runtime.protocol.rank_names import RankName
 from elastic_runtime.protocol.rank_sockets import RANK_SOCKET
@@ -443,7 +443,7 @@ class Ranks:
                 check_rank(message)
                 if isinstance(message, Standing) and (rank := self._ranks.get(rank_id)):
                     rank.asked = False
-                self._send(RankSaid(rank_id, decode_line(encode_rank_message(message))))
+                self._send(RankSaid(rank_id, plain_rank_message(message)))
         except InvalidDocument as error:
             self._limited_log.warning("what rank %s says is left out: %s", rank_id, printable(error))
 

@@ -24,6 +24,7 @@ from typing import Any
 
 from elastic_runtime.net.framing import LineReader
 from elastic_runtime.protocol import messages
+from elastic_runtime.protocol.batched_lines import BatchedLines
 from elastic_runtime.protocol.rank_sockets import RANK_SOCKET, connected, inherited
 from elastic_runtime.protocol.shards import SHARD_REPEAT, ShardGiven, ShardWanted
 from elastic_runtime.protocol.tallies import Tally
@@ -303,6 +304,11 @@ def encode_rank_message(message: RankMessage | AgentWord) -> bytes:
     return _OF_BOTH.write(message)
 
 
+def plain_rank_message(message: RankMessage) -> dict[str, Any]:
+    """Return the message as plain JSON, for another message."""
+    return _OF_BOTH.plain(message)
+
+
 def decode_rank_message(plain: Mapping[str, object]) -> RankMessage | None:
     """None for a type that is not in it. Raises InvalidDocument."""
     return _OF_RANKS.read(plain)
@@ -325,7 +331,7 @@ class RankLink:
     """
 
     def __init__(self, sock: socket.socket | None) -> None:
-        self._socket, self._sending, self._lines = sock, threading.Lock(), LineReader()
+        self._socket, self._sender, self._lines = sock, BatchedLines(self._write), LineReader()
         self.had_agent = sock is not None
         """Whether there is an agent, or was one: this process is a rank of a run."""
         self.listener: Callable[[RankMessage], None] = lambda _message: None
@@ -380,12 +386,19 @@ class RankLink:
     def send(self, message: RankMessage) -> None:
         """Tell the agent; from any thread. One that is gone is no error here: the rank will be ended anyway."""
         self.listener(message)
-        with self._sending:  # so that two lines do not run into each other
-            if self._socket:
-                try:
-                    self._socket.sendall(encode_rank_message(message))
-                except OSError:
-                    self._close_connection()
+        self._sender.send(encode_rank_message(message))
+
+    def send_soon(self, message: RankMessage) -> None:
+        """As :meth:`send`, for what may come with every step and nobody waits for: several go together."""
+        self.listener(message)
+        self._sender.send_soon(encode_rank_message(message))
+
+    def _write(self, lines: bytes) -> None:
+        if sock := self._socket:
+            try:
+                sock.sendall(lines)
+            except OSError:
+                self._close_connection()
 
     def hear(self) -> None:
         """Take in what the agent has said since the last call; never blocks. By the thread that trains."""
@@ -544,6 +557,7 @@ class RankLink:
 
     def close(self) -> None:
         """Idempotent. A thread that reads for watchers alone has ended when this returns."""
+        self._sender.flush()
         self._close_connection()
         if self._reader is not None and self._engine is None and self._reader is not threading.current_thread():
             self._reader.join(_LAST_WORD)

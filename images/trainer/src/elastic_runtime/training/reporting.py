@@ -49,10 +49,10 @@ def report(step: int | None = None, *, of: SupportsIndex | None = None, **metric
         return
     if of is not None and [total := _steps(of)] != _total:
         _total[:] = [total]
-        link.send(TotalSteps(total, by_script=True))
+        link.send_soon(TotalSteps(total, by_script=True))
     committed = observing().step
     if committed is None and step is not None:
-        link.send(Progress(step))
+        link.send_soon(Progress(step))
     # The launcher receives commits a few times a second only, and would take these values for those of an older step.
     step = committed if step is None else step
     values = {name: _number(name, value) for name, value in metrics.items()}
@@ -62,7 +62,7 @@ def report(step: int | None = None, *, of: SupportsIndex | None = None, **metric
             _log.warning("report: %s is %s and is left out; further ones are left out silently", name, values[name])
         del values[name]
     if values:
-        link.send(Metrics(values=values, step=step))
+        link.send_soon(Metrics(values=values, step=step))
         observing().reported(values, step)
 
 

@@ -252,7 +252,7 @@ class TorchSession(Session):
             self._advance(rank_id, said)
         self._consider()
 
-    def _advance(self, rank_id: str, said: messages.RankWord) -> None:  # noqa: C901  # one case a word
+    def _advance(self, rank_id: str, said: messages.RankWord) -> None:  # one case a word
         match said:
             case messages.AgreementWanted():
                 self._tell_members(self._world.agreeing.want())
