@@ -29,9 +29,9 @@ _VERBS = {"POST": "create", "PATCH": "patch", "DELETE": "delete"}
 
 
 class Refused(Exception):
-    def __init__(self, status: int, message: str) -> None:
+    def __init__(self, status: int, message: str, reason: str = "") -> None:
         super().__init__(message)
-        self.status, self.message = status, message
+        self.status, self.message, self.reason = status, message, reason
 
 
 class Answer:
@@ -140,7 +140,7 @@ class FakePlace:
         try:
             return Answer(200, await self._answer(verb, kind, name, part, query, copy.deepcopy(body or {})), {})
         except Refused as error:
-            said = {"kind": "Status", "message": error.message, "code": error.status}
+            said = {"kind": "Status", "message": error.message, "reason": error.reason, "code": error.status}
             return Answer(error.status, said, {})
 
     async def close(self) -> None:
@@ -178,8 +178,8 @@ class FakePlace:
                 found = [copy.deepcopy(each) for each in self._objects[kind].values() if selects(query, each)]
                 return {"items": found, "metadata": {"resourceVersion": str(self.version)}}
             case "create":
-                if body["metadata"]["name"] in self._objects[kind]:
-                    raise Refused(409, f'{kind.plural} "{body["metadata"]["name"]}" already exists')
+                if (name := body["metadata"]["name"]) in self._objects[kind]:
+                    raise Refused(409, f'{kind.plural} "{name}" already exists', "AlreadyExists")
                 return dict((await self.create(kind, body)).raw)
         if part == "resize" and not self.resizes:
             raise Refused(404, "the server could not find the requested resource")

@@ -12,6 +12,7 @@ import pytest
 
 from elastic_runtime.errors import Conflict, InvalidDocument, InvalidSettings, OwnershipLost, RunNotFound, WatchExpired
 from elastic_runtime.kubernetes.client import Change, ChangeKind
+from elastic_runtime.kubernetes.errors import AlreadyExists
 from elastic_runtime.kubernetes.objects import Object
 from elastic_runtime.kubernetes.reflector import Reflector
 from elastic_runtime.kubernetes.resources import CONFIG_MAPS, NODES, PODS, REPLICA_SETS, Kind
@@ -70,6 +71,16 @@ class TestObjects(Contract):
             found = await place.api.get(CONFIG_MAPS, run.name)
             assert (found.name, found.uid, found.version) == (run.name, made.uid, made.version)
             assert found.data == {"a": "1"}
+
+        self.run(opens, test)
+
+    def test_are_not_created_twice(self, opens: Opens) -> None:
+        async def test(place: Place) -> None:
+            run = a_run()
+            made = await place.create(CONFIG_MAPS, config_map(run, run.name, Part.ROOT, {"a": "1"}))
+            with pytest.raises(AlreadyExists, match="already exists"):
+                await place.api.create(CONFIG_MAPS, config_map(run, run.name, Part.ROOT, {"a": "2"}))
+            assert await place.api.get(CONFIG_MAPS, run.name) == made
 
         self.run(opens, test)
 

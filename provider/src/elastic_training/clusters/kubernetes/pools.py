@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import tempfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
-from pathlib import Path
+from functools import partial
 from uuid import uuid4
 
 from elastic_runtime.clock import utc_now
@@ -29,12 +28,8 @@ from elastic_runtime.kubernetes.resources import (
     CONFIG_MAPS,
     PODS,
     REPLICA_SETS,
-    SECRETS,
     SERVICES,
-    Manifest,
-    kind_of,
 )
-from elastic_runtime.net import certificates
 from elastic_runtime.pool.folder import VALIDITY
 from elastic_runtime.pool.pods import objects
 from elastic_runtime.pool.pods.objects import PoolNames, PoolPart
@@ -46,6 +41,7 @@ from elastic_runtime.run.runobjects import COMPLETE, MANAGED_BY_LABEL, PART_LABE
 from elastic_runtime.run.runobjects import PODS as PODS_DIGEST
 from elastic_runtime.run.spec import RunSpec
 from elastic_training.clusters.kubernetes import connection
+from elastic_training.clusters.kubernetes.children import certificate_files, create_children
 from elastic_training.clusters.kubernetes.documents import compare_and_set
 from elastic_training.clusters.kubernetes.manifests.mutation import mutated
 from elastic_training.clusters.kubernetes.manifests.objects import NOT_KNOWN_YET, pods_digest
@@ -53,7 +49,6 @@ from elastic_training.clusters.kubernetes.manifests.pod import InPool
 from elastic_training.clusters.kubernetes.manifests.pool import (
     LEAVE,
     PODS_KEY,
-    PoolObjects,
     pool_objects,
     read_launcher_settings,
 )
@@ -264,39 +259,14 @@ async def _bring_up(client: Client, wanted: PodPool) -> Object:
         if root.labels.get(UID_LABEL) != made.uid:
             return root  # Somebody else brings it up.
     try:
-        await _complete(client, root.uid, made)
+        files = await asyncio.to_thread(certificate_files, VALIDITY)
+        await create_children(client, made.first(root.uid, files), partial(made.rest, root.uid), "pool")
         complete = {"metadata": {"uid": root.uid, "annotations": {COMPLETE: ""}}}
         return await client.patch(CONFIG_MAPS, root.name, complete)
     except ElasticError:
         with suppress(ElasticError):
             await _delete(client, root)
         raise
-
-
-async def _complete(client: Client, root_uid: str, made: PoolObjects) -> None:
-    files = await asyncio.to_thread(_certificates)
-    answers = [await _create(client, root_uid, each) for each in made.first(root_uid, files)]
-    address = next(answer.spec["clusterIP"] for answer in answers if answer.raw["kind"] == "Service")
-    for manifest in await asyncio.to_thread(made.rest, root_uid, address):
-        await _create(client, root_uid, manifest)
-
-
-async def _create(client: Client, root_uid: str, manifest: Manifest) -> Object:
-    kind, name = kind_of(manifest), manifest["metadata"]["name"]
-    try:
-        return await client.create(kind, manifest)
-    except AlreadyExists:
-        if kind == SECRETS:  # Which Airflow may make and not read. No pod has seen it yet.
-            root = await client.get(CONFIG_MAPS, manifest["metadata"]["ownerReferences"][0]["name"])
-            if root.uid != root_uid:
-                raise Conflict(f"the pool in {root.name} is brought up by somebody else, too; try again") from None
-            await client.delete(kind, name)
-            return await client.create(kind, manifest)
-        there = await client.get(kind, name)
-        if root_uid in there.owners:
-            return there  # The answer to an earlier attempt was lost.
-        problem = f"{kind.plural} {name} in namespace {client.namespace} is there and of no pool that is up. Delete it"
-        raise PermanentError(problem) from None
 
 
 async def _completed(client: Client, root: Object) -> Object:
@@ -360,10 +330,3 @@ async def _status(client: Client, root: Object) -> PoolStatus:
 async def _is_kept(client: Client, root: Object) -> bool:
     keeper = await client.find(REPLICA_SETS, PoolNames(root.labels.get(objects.POOL_LABEL, "")).keeper)
     return keeper is not None and bool(keeper.raw.get("status", {}).get("readyReplicas"))
-
-
-def _certificates() -> dict[str, bytes]:
-    with tempfile.TemporaryDirectory() as folder:
-        place = Path(folder) / "tls"
-        certificates.create(place, validity=VALIDITY)
-        return {path.name: path.read_bytes() for path in place.iterdir()}

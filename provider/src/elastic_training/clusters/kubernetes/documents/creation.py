@@ -9,35 +9,27 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
-from pathlib import Path
+from functools import partial
 
 from elastic_runtime.clock import utc_now
 from elastic_runtime.documents import time_to_text
 from elastic_runtime.errors import Conflict, ElasticError, PermanentError, RetryableError, RunNotFound
 from elastic_runtime.kubernetes.client import Client
 from elastic_runtime.kubernetes.errors import AlreadyExists
-from elastic_runtime.kubernetes.objects import Object
 from elastic_runtime.kubernetes.resources import (
     CONFIG_MAPS,
     DISRUPTION_BUDGETS,
-    JOBS,
-    NETWORK_POLICIES,
-    REPLICA_SETS,
-    SECRETS,
-    Manifest,
-    kind_of,
 )
-from elastic_runtime.net import certificates
 from elastic_runtime.retry import within
 from elastic_runtime.run import runobjects
 from elastic_runtime.run.runobjects import Part
 from elastic_runtime.run.shipment import content
 from elastic_runtime.run.spec import RunSpec
 from elastic_training.clusters.document import RunDocument
+from elastic_training.clusters.kubernetes.children import certificate_files, create_children
 from elastic_training.clusters.kubernetes.documents import compare_and_set, root
 from elastic_training.clusters.kubernetes.documents.removal import REMOVED, remove
 from elastic_training.clusters.kubernetes.manifests.mutation import mutated
@@ -50,7 +42,6 @@ UNFINISHED = timedelta(minutes=10)
 """A creator needs seconds. A root that is incomplete for so long has none any more, however wrong a clock may be."""
 _UNDO_TIMEOUT, _PAUSE = 60.0, 0.5
 """Seconds for taking back what was made, and between two steps of it."""
-_ORDER = (NETWORK_POLICIES, DISRUPTION_BUDGETS, JOBS, REPLICA_SETS)
 _log = logging.getLogger(__name__)
 
 
@@ -111,37 +102,11 @@ async def _created_before(client: Client, spec: RunSpec) -> RunDocument:
 
 async def _complete(client: Client, made: RunDocument, objects: RunObjects) -> RunDocument:
     owner: str = made.version.uid
-    files = await asyncio.to_thread(_certificates, objects.spec.join is not None)
+    files = await asyncio.to_thread(certificate_files, signs=objects.spec.join is not None)
     if scripts := objects.spec.scripts:
         files[runobjects.SCRIPTS_KEY] = content(scripts)
-    answers = [await _create_child(client, owner, each) for each in objects.first(owner, files)]
-    address = next(answer.spec["clusterIP"] for answer in answers if answer.raw["kind"] == "Service")
-    for manifest in in_order(await asyncio.to_thread(objects.rest, owner, address)):
-        await _create_child(client, owner, manifest)
+    await create_children(client, objects.first(owner, files), partial(objects.rest, owner), "run")
     return await compare_and_set.change_or_confirm(client, made, replace(made, complete=True))
-
-
-def in_order(manifests: Iterable[Manifest]) -> list[Manifest]:
-    """Return objects in the order of creation: the launcher before its workers, which would wait for it forever."""
-    return sorted(manifests, key=lambda manifest: _ORDER.index(kind_of(manifest)))
-
-
-async def _create_child(client: Client, owner: str, manifest: Manifest) -> Object:
-    kind, name = kind_of(manifest), manifest["metadata"]["name"]
-    try:
-        return await client.create(kind, manifest)
-    except AlreadyExists:
-        if kind == SECRETS:
-            # Which Airflow may make and not read. No pod has seen it yet.
-            await client.delete(kind, name)
-            return await client.create(kind, manifest)
-        there = await client.get(kind, name)
-        if owner in there.owners:
-            return there  # The answer to an earlier attempt was lost.
-        raise PermanentError(
-            f"{kind.plural} {name} in namespace {client.namespace} is there and belongs to no run: somebody has made "
-            "it, or kept it from being deleted with its run. Delete it"
-        ) from None
 
 
 async def _take_back(client: Client, made: RunDocument, because: ElasticError) -> None:
@@ -174,13 +139,3 @@ async def sweep(client: Client, now: datetime) -> list[str]:
                 continue
             swept.append(found.ref.name)
     return swept
-
-
-def _certificates(signs: bool) -> dict[str, bytes]:
-    """Those of the run; and the authority's key, if the launcher signs those of machines that join."""
-    with tempfile.TemporaryDirectory() as folder:
-        place = Path(folder) / "tls"
-        authority = certificates.create(place)
-        if signs:
-            authority.write_key(place)
-        return {path.name: path.read_bytes() for path in place.iterdir()}
