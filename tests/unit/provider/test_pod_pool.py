@@ -72,7 +72,6 @@ def test_a_name_that_leads_nowhere_is_refused(name: str) -> None:
 @pytest.mark.parametrize(
     ("field", "given"),
     [
-        ("pool.pods.queue", {"on": "k8s", "pods": Pods(image=IMAGE, queue="gpus")}),
         ("pool.jupyter", {"on": "k8s", "pods": Pods(image=IMAGE), "jupyter": True}),
         ("pool.pods", {"pods": Pods(image=IMAGE)}),
         ("pool.spot", {"spot": True}),
@@ -189,6 +188,18 @@ def test_a_host_is_a_worker_of_its_own_with_the_pools_certificate_and_a_token_of
     assert "envFrom" not in container_of(keeper)
     (held,) = (each for each in keeper["spec"]["volumes"] if each["name"] == "elastic-training-pool")
     assert {each["key"] for each in held["secret"]["items"]} == {"ca.crt", "launcher.crt", "launcher.key"}
+
+
+def test_hosts_and_launchers_wait_in_the_queue_of_the_pool_and_its_keeper_does_not() -> None:
+    found = of_pool(made(Pods(image=IMAGE, queue="team")))
+    labels = {
+        name: found[f"ReplicaSet {name}"]["spec"]["template"]["metadata"]["labels"] for name in ("worker", "keeper")
+    }
+    assert labels["worker"]["kueue.x-k8s.io/queue-name"] == "team"
+    assert "kueue.x-k8s.io/queue-name" not in labels["keeper"], "it starts nothing that waits for itself"
+    launcher = read_launcher_settings(found["ConfigMap root"]["data"][PODS_KEY])
+    job = everything(objects_of(launcher, pool=InPool("team-a", "pool-uid", "10.96.7.8")))["Job launcher"]
+    assert job["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "team"
 
 
 def test_a_run_of_a_pool_has_no_workers_of_its_own_and_its_launcher_all_that_agents_need() -> None:

@@ -119,9 +119,6 @@ class TrainingPool:
 
     def _pods(self) -> Pods:
         pods = pods_of({} if self.pods is None else self.pods)
-        if pods.queue:
-            problem = "pods of a pool come and go as trainings need them, and Kueue would count them beside their runs"
-            raise InvalidSettings("pool.pods.queue", problem, "Leave it out")
         hardware = Workers(1, 1, 1, gpus=self.gpus, spot=self.spot, shm=self.shm, machine=self.machine)
         return pods.of_run(hardware)
 

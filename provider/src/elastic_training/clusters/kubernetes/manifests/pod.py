@@ -292,8 +292,6 @@ def _finished(spec_of_pod: dict[str, Any], spec: RunSpec, pods: Pods, part: Part
     if part is not Part.WORKER:
         annotations = _scraped(spec) if part is Part.LAUNCHER else {}
         return finish_standing(spec_of_pod, pods, labels, part.value, annotations)
-    if pods.queue:
-        labels[QUEUE_LABEL] = pods.queue
     return finish_worker(spec_of_pod, pods, labels, part.value, spec.hostfile)
 
 
@@ -305,14 +303,15 @@ def finish_worker(
     Args:
         spec_of_pod: as :func:`pod_of` has made it.
         pods: settings.
-        labels: of the pod, beside those of ``pods``.
+        labels: of the pod, beside those of ``pods`` and of its queue.
         container: that is ours, if the template has several.
         hosts: the run's own hostfile, if there is one.
 
     Raises:
         InvalidSettings: the template cannot be merged, or the API has no such setting.
     """
-    pod = _over_template(spec_of_pod, pods, pods.worker, labels, container, "pods.worker")
+    queue = {QUEUE_LABEL: pods.queue} if pods.queue else {}
+    pod = _over_template(spec_of_pod, pods, pods.worker, {**labels, **queue}, container, "pods.worker")
     finished: dict[str, Any] = pod["spec"]
     ours = finished["containers"][0]
     _equip(finished, ours, pods)
