@@ -20,7 +20,7 @@ from tests.kubernetes_namespace import CONNECTION
 from tests.kubernetes_reclaims.conftest import Start
 from tests.kubernetes_reclaims.pod_run import Place, PodRun
 from tests.kubernetes_reclaims.pooled import NAME, SETTINGS, PooledPlace, kept
-from tests.paced import Script, Undisturbed
+from tests.paced import Script, Undisturbed, sizes_of
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -59,6 +59,31 @@ def test_two_trainings_hand_a_worker_over_and_back_and_lose_no_step(
         run.finish()
         undisturbed.assert_same(run)
     assert len(pooled.pods_of(PoolPart.HOST)) == SETTINGS.maximum, "they stay"
+
+
+@pytest.mark.long
+@pytest.mark.shows(engine=("horovod", "torch", "torch-sharded"), fault="resize", place="pool")
+@pytest.mark.parametrize(
+    ("engine", "environment"),
+    [
+        pytest.param("horovod", {}, id="horovod"),
+        pytest.param("torch", {"IN_PLACE": "1"}, id="torch-in-place"),
+        pytest.param("torch", {"SHARDED": "1"}, id="torch-sharded"),
+    ],
+)
+def test_other_engines_and_states_are_resized_in_a_pool(
+    start: Start, pooled: PooledPlace, undisturbed: Undisturbed, engine: str, environment: dict[str, str]
+) -> None:
+    script, pool = Script("exact.py", holds=(10, 20)), PoolSpec(NAME, 1)
+    run = start(script, (1, 2, 3), at=pooled, engine=engine, pool=pool, environment=environment)
+    for step, size in ((10, 3), (20, 1)):
+        run.at(step)
+        run.resize(size)
+        run.trains(size)
+        run.go(step)
+    run.finish()
+    assert sizes_of(run.status())[-3:] == [3, 1, 0]
+    undisturbed.assert_same(run)
 
 
 @pytest.mark.shows(engine="torch", fault="notice", place="pool")
