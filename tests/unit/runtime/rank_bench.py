@@ -29,6 +29,9 @@ class Clock:
         return self.now
 
 
+READER_END = 30.0
+
+
 class Agent:
     """The other end of a rank's link."""
 
@@ -72,3 +75,5 @@ class Agent:
     def close(self) -> None:
         self.link.close()
         self._socket.close()
+        if reader := self.link._reader:
+            reader.join(READER_END)  # It tells the engine of the end, which may look at sockets then.

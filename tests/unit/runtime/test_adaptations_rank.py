@@ -208,6 +208,32 @@ class TestReset:
         until(lambda: len(session.heard) == 4, "all is said")
         assert session.heard == [ReadyForWorld(), Connected(1), ReadyForWorld(), Connected(2)]
 
+    @pytest.mark.parametrize(
+        ("alike", "state", "skips"),
+        [
+            (1, SimpleNamespace(is_replicated=True), True),
+            (0, SimpleNamespace(is_replicated=True), False),
+            (1, SimpleNamespace(is_replicated=False), False),
+            pytest.param(1, State(None, None), False, id="Horovod's own"),
+        ],
+    )
+    def test_syncs_unless_all_of_the_next_world_have_left_at_one_commit_with_a_state_that_is_replicated(
+        self,
+        horovod_calls: SimpleNamespace,
+        meet: Meet,
+        monkeypatch: pytest.MonkeyPatch,
+        alike: int,
+        state: object,
+        skips: bool,
+    ) -> None:
+        meet(EnterWorld(1, 0, 1), EnterWorld(2, 0, 1, alike=alike))
+        rank = adaptation.Rank(horovod.torch.mpi_ops)
+        rank.init()
+        monkeypatch.setattr(adaptation.frameworks, "current", lambda: "it")
+        monkeypatch.setattr(adaptation, "_ranks", {"it": rank})
+        assert adaptation._reset(state) is skips
+        assert horovod_calls.log == ["init", "shutdown", "init"]
+
     @pytest.mark.parametrize(("asked", "seconds"), [("", "172800"), ("90", "90")])
     def test_collectives_wait_without_end_for_nobody(
         self,
@@ -297,7 +323,7 @@ class TestRun:
         monkeypatch.setattr(adaptation, "notification_manager", SimpleNamespace(
             init=lambda: None, register_listener=lambda _: None, remove_listener=lambda _: None
         ))  # fmt: skip
-        monkeypatch.setattr(adaptation, "_reset", lambda: None)
+        monkeypatch.setattr(adaptation, "_reset", lambda _: False)
         said = [adaptation.Meeting.synced, adaptation.Meeting.done, adaptation.Meeting.peer_lost]
         met = SimpleNamespace(**{each.__name__: lambda: None for each in said}, breaks_again_and_again=False)
         monkeypatch.setattr(adaptation, "meeting", lambda: met)

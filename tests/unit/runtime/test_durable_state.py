@@ -120,6 +120,11 @@ def test_horovods_sampler_takes_the_new_world_at_a_sync() -> None:
     assert list(sampler) == [4, 5, 6, 7, 8, 9]
 
 
+def test_ranks_have_the_same_state_unless_a_sampler_keeps_what_each_has_seen() -> None:
+    assert DurableState(**training()).is_replicated
+    assert not DurableState(**training(), sampler=hvd.elastic.ElasticSampler(range(10))).is_replicated
+
+
 def test_a_handler_that_the_script_registered_is_used(spec: CheckpointSpec, monkeypatch: pytest.MonkeyPatch) -> None:
     class Counting(StateHandler):  # type: ignore[misc]  # horovod is untyped
         saves = 0

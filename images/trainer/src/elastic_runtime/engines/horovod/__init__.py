@@ -11,8 +11,8 @@ this engine and of torch's (:mod:`~elastic_runtime.engines.horovod.session`). Wh
 =====================================================  ==========================================================
 upstream                                               here
 =====================================================  ==========================================================
-Graceful removal below the minimum while others join,  A world changes at one commit of all its ranks, and no rank
-or remove-then-add before the barrier: deadlock        ever skips the sync that the others wait in.
+Graceful removal below the minimum while others join,  A world changes at one commit of all its ranks, and whether
+or remove-then-add before the barrier: deadlock        they sync in the next one, the launcher says, to all alike.
 (horovod#3494); stale world in ElasticSampler (#3399)
 Two changes in the same second, or one during a        Changes are counted, and told again to a rank that has just
 reset: the notification is lost                        come to the state.

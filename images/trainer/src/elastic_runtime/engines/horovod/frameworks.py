@@ -32,7 +32,7 @@ class Framework(Protocol):
     def adapt(
         self,
         init: Callable[..., None],
-        reset: Callable[[], None],
+        reset: Callable[[], bool],
         run: Callable[..., Any],
         trained: Callable[[int], None],
     ) -> None:

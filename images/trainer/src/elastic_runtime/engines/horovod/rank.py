@@ -62,6 +62,8 @@ class Meeting:
         self._sockets = GlooSockets(listening=True)
         self._store: LoopbackStore | None = None
         self._changes = 0
+        self.same_state = False
+        """Whether all ranks of the present world have left the one before at one commit."""
 
     def next_world(self) -> None:
         """Wait for the next world; a rank that is in none ends, with success. Its place is in the environment then.
@@ -72,7 +74,7 @@ class Meeting:
         place = self._channel.next_world(_call_hooks, HOOK_INTERVAL)
         if place is None:
             sys.exit(0)
-        self._changes = 0
+        self._changes, self.same_state = 0, place.same_state
         os.environ.update(place_of(place.rank, place.size))
 
     @contextlib.contextmanager
@@ -135,7 +137,7 @@ class Meeting:
         self._tell(wanted.serial)
 
     def _tell(self, serial: int) -> None:
-        # Mixed, whatever it is: no rank ever skips the sync that others wait in.
+        # Mixed, whatever it is: no rank skips by it the sync that others wait in; see _reset.
         notification_manager.handle_hosts_updated(float(serial), HostUpdateResult.mixed)
 
     def _broken(self) -> None:
@@ -285,8 +287,12 @@ class Rank:
         if met := meeting():
             met.static()
 
-    def reset(self) -> None:
-        """From one world to the next; a rank that was taken out ends here, with success."""
+    def reset(self) -> bool:
+        """From one world to the next; a rank that was taken out ends here, with success.
+
+        Returns:
+            Whether all ranks there have left their world at one commit.
+        """
         for hook in before_reset:
             hook()
         self._timelines.end()
@@ -298,6 +304,7 @@ class Rank:
             # Each process tunes on from where it is: with a newcomer among them, they hang or crash.
             sys.exit("Horovod cannot tune over two worlds: this rank starts anew, from the newest durable checkpoint")
         self._connect(met)
+        return met.same_state
 
     def _disconnect(self, met: Meeting) -> None:
         self._shutdown()
@@ -330,7 +337,8 @@ def run(func: Callable[..., Any]) -> Callable[..., Any]:
         while_waiting.extend(hooks)
         try:
             synced = met.synced if met else lambda: None
-            return through_worlds(state, train, HostsUpdatedInterrupt, _is_loss, _reset, synced)
+            reset = functools.partial(_reset, state)
+            return through_worlds(state, train, HostsUpdatedInterrupt, _is_loss, reset, synced)
         finally:
             for hook in hooks:
                 while_waiting.remove(hook)
@@ -358,10 +366,11 @@ def _is_loss(error: Exception) -> bool:
     return True
 
 
-def _reset() -> None:
+def _reset(state: Any) -> bool:
+    """Returns whether there is nothing to sync. States of Horovod's own may hold what differs among ranks: samplers."""
     framework = frameworks.current()
     assert framework is not None, "a script that resets has imported it"
-    _ranks[framework].reset()
+    return _ranks[framework].reset() and getattr(state, "is_replicated", False)
 
 
 _ranks: dict[Framework, Rank] = {}

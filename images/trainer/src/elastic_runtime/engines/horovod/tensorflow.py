@@ -33,7 +33,7 @@ class TensorFlowFramework(Framework):
     def adapt(
         self,
         init: Callable[..., None],
-        reset: Callable[[], None],
+        reset: Callable[[], bool],
         run: Callable[..., Any],
         trained: Callable[[int], None],
     ) -> None:

@@ -77,7 +77,7 @@ class HorovodWorld(World):
         """Horovod's collectives have ended when they return."""
 
     def change(self) -> None:
-        """Always with a sync to follow."""
+        """With a sync to follow, unless the next world needs none."""
         from horovod.common.exceptions import HostsUpdatedInterrupt
 
         raise HostsUpdatedInterrupt(False)

@@ -36,7 +36,7 @@ from elastic_runtime.training.observing import observing
 from elastic_runtime.training.receipt import StepLog
 from elastic_runtime.training.state.collectives import Agreements, Signals
 from elastic_runtime.training.state.fingerprint import Fingerprint, fingerprint
-from elastic_runtime.training.state.handlers import check_storable
+from elastic_runtime.training.state.handlers import ForeignHandler, check_storable
 from elastic_runtime.training.state.resuming import take_newest
 from elastic_runtime.training.state.save_cost import MOST_CALLS, SaveCost
 from elastic_runtime.training.state.values import StateValues, check_names
@@ -256,6 +256,11 @@ class DurableState:
             self._commit_every = self._values.said["commit_every"]
         self.save()
         self._in_sync()
+
+    @property
+    def is_replicated(self) -> bool:
+        """Whether ranks at the same commit have the same state; not where a sampler's handler puts theirs together."""
+        return not any(isinstance(handler, ForeignHandler) for handler in self._values.handlers.values())
 
     def on_same_state(self) -> None:
         """This rank is in a world whose ranks all have the same state, as it was saved last."""
