@@ -41,7 +41,7 @@ from elastic_runtime.protocol.rank_link import (
     encode_rank_message,
     plain_rank_message,
 )
-from elastic_runtime.protocol.rank_names import RankName
+from elastic_runtime.protocol.rank_names import rank_id_of
 from elastic_runtime.protocol.rank_sockets import RANK_SOCKET
 from elastic_runtime.protocol.wire import (
     AgentMessage,
@@ -253,7 +253,7 @@ class Ranks:
     @property
     def running(self) -> list[str]:
         """Names of the ranks whose processes run, or have something left to say."""
-        return [str(RankName.parse(process).rank) for process in self._ranks]
+        return [rank_id_of(process) for process in self._ranks]
 
     @property
     def pids(self) -> list[int]:

@@ -45,7 +45,7 @@ from elastic_runtime.protocol.rank_link import (
     TrainsUnjoined,
     decode_rank_message,
 )
-from elastic_runtime.protocol.rank_names import RankName
+from elastic_runtime.protocol.rank_names import rank_id_of
 from elastic_runtime.protocol.shards import ShardWanted
 from elastic_runtime.protocol.tallies import Tally
 from elastic_runtime.protocol.wire import (
@@ -152,14 +152,14 @@ class AgentReports:
                 self._record.failures.ended(process, ago)
                 if starved:
                     self._pool.check_running(worker, process)
-                    self._memory.rank_ended(_rank_id(process), worker.name)
+                    self._memory.rank_ended(rank_id_of(process), worker.name)
                 self._pool.rank_exited(worker, message)
             case RankSaid(process, plain):
                 if not self._rank_said(worker, process, plain):
                     return
             case RankState(process, stopped):
                 self._pool.check_running(worker, process)
-                self._standstills.runs(_rank_id(process), stopped=stopped)
+                self._standstills.runs(rank_id_of(process), stopped=stopped)
             case TracesSaved():
                 self._gathering.saved(worker.name, message)
                 return
@@ -199,7 +199,7 @@ class AgentReports:
         if isinstance(message, _OF_RUNNING_RANKS):
             self._pool.check_running(worker, process)
         if isinstance(message, OwnTime):
-            self._stragglers.said(_rank_id(process), message)
+            self._stragglers.said(rank_id_of(process), message)
         elif isinstance(message, ShardWanted):
             self._shard_wanted(worker, process, message)
         else:
@@ -247,17 +247,17 @@ class AgentReports:
         self, worker: Worker, process: str, message: Busy | Standing | Tally | LocalRankRead | TrainsUnjoined
     ) -> None:
         if isinstance(message, Busy | Standing):
-            self._standstills.said(_rank_id(process), message)
+            self._standstills.said(rank_id_of(process), message)
         elif isinstance(message, Tally):
             if session := self._session():
-                self._differences.told(_rank_id(process), message, session.rank_of)
+                self._differences.told(rank_id_of(process), message, session.rank_of)
         elif isinstance(message, TrainsUnjoined):
             self._record.trains_unjoined()
         elif self._pool.shares_host(worker):
             self._record.local_rank_read()
 
     def _shard_wanted(self, worker: Worker, process: str, message: ShardWanted) -> None:
-        session, rank_id = self._session(), _rank_id(process)
+        session, rank_id = self._session(), rank_id_of(process)
         if session and rank_id in session.rank_of:  # Else its world is over, and it is about to be ended.
             fact = session.fact
             broken = fact.state is SessionState.FORMING and fact.stage is Stage.RETURNING
@@ -281,7 +281,7 @@ class AgentReports:
         if self._engine_words[worker.name].pay(1):
             raise InvalidDocument("more words to the engine than ranks have to say")
         if session := self._session():
-            session.heard(_rank_id(process), message.word)
+            session.heard(rank_id_of(process), message.word)
 
     def will_be_taken(self, worker: Worker, source: str, deadline: datetime, *, punctual: bool = False) -> None:
         """Have every rank hear that a worker will be taken, and again when its deadline has come nearer.
@@ -310,8 +310,4 @@ class AgentReports:
     def _rank(self, process: str) -> int | None:
         """The rank that a process has in the present world, or had in the last."""
         session = self._session()
-        return session.rank_of.get(_rank_id(process)) if session else None
-
-
-def _rank_id(process: str) -> str:
-    return str(RankName.parse(process).rank)
+        return session.rank_of.get(rank_id_of(process)) if session else None

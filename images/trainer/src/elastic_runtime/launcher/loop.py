@@ -28,7 +28,6 @@ from elastic_runtime.launcher.decision.facts import (
     CloseSession,
     DecisionSettings,
     EndDifference,
-    Ending,
     EndStandstill,
     EndWorkers,
     Facts,
@@ -242,7 +241,7 @@ class Launcher:
             heard=self._pool.heard(),
             commits=self._pool.leave_time.commits,
             leave_time=self._pool.leave_time.seconds(),
-            ending=self._ending(),
+            ending=self._pool.ending(ranks) if session and session.state is SessionState.SETTLED else None,
             ended=self._pool.ended(ranks),
             excused=self._standstills.excused(ranks),
             inquiry=self._standstills.inquiry(ranks),
@@ -268,12 +267,6 @@ class Launcher:
             return False
         durable = self._record.checkpoint.step if self._record.checkpoint else -1
         return any(worker.step_at_notice is not None and worker.step_at_notice > durable for worker in leaving)
-
-    def _ending(self) -> Ending | None:
-        """Where a world is not whole, its ranks go on to the end's collectives, which fail, and come back."""
-        session = self._session
-        trains = session is not None and session.fact.state is SessionState.SETTLED
-        return self._pool.ending(session.rank_of) if session and trains else None
 
     def _look_at_size(self) -> None:
         asked, requests = self._platform.asked(), self._platform.requests()
@@ -377,7 +370,8 @@ class Launcher:
                 if worker.deadline is not None:
                     self._pool.hand_over(worker.name, worker.deadline)
         listed, stops = fact.listed if fact else (), self._stop_by is not None
-        word = self._saving.last_word(self._stop_by) or CommitDeadline(self._pool.last_commit_by(listed), stops=stops)
+        word = self._saving.last_word(fact, self._stop_by)
+        word = word or CommitDeadline(self._pool.last_commit_by(listed), stops=stops)
         told = (word, self._record.generation if word.deadline or stops else 0)
         if told != self._last_commit_told:
             self._last_commit_told = told

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from datetime import datetime, timedelta
 
 from elastic_runtime.clock import utc_now
-from elastic_runtime.engines.base import Session, SessionState
+from elastic_runtime.engines.base import Session, SessionFact, SessionState
 from elastic_runtime.errors import FailureKind
 from elastic_runtime.launcher.decision.facts import LeadershipState
 from elastic_runtime.launcher.platform import Platform
@@ -50,10 +50,8 @@ class Saving:
         self._spec, self._pool, self._record, self._platform = spec, pool, record, platform
         self._session, self._change = session, change
 
-    def last_word(self, by: datetime | None = None) -> CommitDeadline | None:
-        """To ranks that wait for a world; None while none do."""
-        session = self._session()
-        fact = session.fact if session else None
+    def last_word(self, fact: SessionFact | None, by: datetime | None = None) -> CommitDeadline | None:
+        """To ranks of that session that wait for a world; None while none do."""
         if fact is None or fact.state not in (SessionState.WAITING, SessionState.FORMING) or fact.holders is None:
             return None
         word = self._pool.last_word(fact.holders, by)
@@ -103,7 +101,7 @@ class Saving:
         """
         before, session = self._record.checkpoint, self._session()
         fact = session.fact if session else None
-        if fact is None or self.last_word() is None:
+        if fact is None or self.last_word(fact) is None:
             self._pool.hand_over("the launcher", utc_now() + timedelta(seconds=max_wait))
             return await self._is_written(before, max_wait)
         by = utc_now() + timedelta(seconds=max_wait)

@@ -25,7 +25,7 @@ from elastic_runtime.launcher.platform import Machine
 from elastic_runtime.launcher.stops import Stopped, Stops
 from elastic_runtime.printable import printable
 from elastic_runtime.protocol.rank_link import OWN_TIME, RESTART_SIGNAL, CommitDeadline, Handover, TrainingEnded
-from elastic_runtime.protocol.rank_names import RankName, WorkerName
+from elastic_runtime.protocol.rank_names import RankName, WorkerName, rank_id_of, worker_name_of
 from elastic_runtime.protocol.wire import (
     DumpStacks,
     Heartbeat,
@@ -52,11 +52,14 @@ class Slot:
     rank: RankName
     """The one that runs here, or the next."""
     usable_at: float = 0.0
+    _named: tuple[RankName, str] | None = None
 
     @property
     def rank_id(self) -> str:
         """Return the id of the rank."""
-        return str(self.rank)
+        if self._named is None or self._named[0] is not self.rank:
+            self._named = self.rank, str(self.rank)
+        return self._named[1]
 
 
 @dataclass(slots=True, eq=False)
@@ -241,7 +244,7 @@ class WorkerPool(RankRunner):
             holders: rank ids that have the state, by rank.
             by: when all of them will go; None: as their workers' notices say.
         """
-        places = {_rank_id(name): worker for worker in self.workers.values() for name in worker.ranks}
+        places = {rank_id_of(name): worker for worker in self.workers.values() for name in worker.ranks}
         ends = {rank_id: by or places[rank_id].deadline for rank_id in holders if rank_id in places}
         keeper = choose_keeper({rank_id: end.timestamp() if end else None for rank_id, end in ends.items()})
         return CommitDeadline(ends[keeper], keeper) if keeper else CommitDeadline(None)
@@ -276,7 +279,7 @@ class WorkerPool(RankRunner):
     def training_ended(self, worker: Worker, process: str, said: TrainingEnded) -> None:
         """A rank says so; again, if it has no answer. Raises InvalidDocument for one that does not run there."""
         self.check_running(worker, process)
-        self._ended[_rank_id(process)] = said.step
+        self._ended[rank_id_of(process)] = said.step
         if said.waits:
             self._waits.add(process)
             self._let.discard(process)
@@ -300,9 +303,9 @@ class WorkerPool(RankRunner):
         """Ranks of a world, by rank id, that wait for the end of the others' training.
 
         Returns:
-            None: no rank waits, or the world lacks a rank.
+            None: no rank waits, or the world lacks a rank: then they fail in the collectives of the end, and come back.
         """
-        running = {_rank_id(name): name for worker in self.workers.values() for name in worker.ranks}
+        running = {rank_id_of(name): name for worker in self.workers.values() for name in worker.ranks}
         if not ranks.keys() <= running.keys():
             return None
         return self._ending(ranks, {each for each in ranks if running[each] in self._waits})
@@ -373,27 +376,27 @@ class WorkerPool(RankRunner):
 
     def runs(self, rank_id: str) -> bool:
         """Whether a process of that rank does."""
-        return any(_rank_id(process) == rank_id for worker in self.workers.values() for process in worker.ranks)
+        return any(rank_id_of(process) == rank_id for worker in self.workers.values() for process in worker.ranks)
 
     @override
     def tell(self, rank_id: str, word: Mapping[str, Any]) -> None:
         if worker := self.worker_of(rank_id):
             for process in worker.ranks:
-                if _rank_id(process) == rank_id:
+                if rank_id_of(process) == rank_id:
                     worker.connection.send(TellRank(process, word))
 
     @override
     def stop_rank(self, rank_id: str, *, stacks: bool = False) -> None:
-        self._stop(lambda process: _rank_id(process) == rank_id, stacks=stacks)
+        self._stop(lambda process: rank_id_of(process) == rank_id, stacks=stacks)
 
     def kill_rank(self, rank_id: str) -> None:
         """Kill its processes: a handler of SIGTERM might end one with 0, as if its training were over."""
-        self._stop(lambda process: _rank_id(process) == rank_id, 0.0)
+        self._stop(lambda process: rank_id_of(process) == rank_id, 0.0)
 
     @override
     def stop_ranks(self, *, stacks: Collection[str] = ()) -> None:
-        self._stop(lambda process: _rank_id(process) in stacks, stacks=True)
-        self._stop(lambda process: _rank_id(process) not in stacks)
+        self._stop(lambda process: rank_id_of(process) in stacks, stacks=True)
+        self._stop(lambda process: rank_id_of(process) not in stacks)
 
     @override
     def interrupt_ranks(self) -> None:
@@ -411,7 +414,7 @@ class WorkerPool(RankRunner):
             for process in filter(wanted, worker.ranks):
                 self._stopped.add(process)
                 time = self._stop_grace if grace is None else grace
-                rank_id = _rank_id(process)
+                rank_id = rank_id_of(process)
                 self.stops.asked(process, Stopped(rank_id, worker.name, now, time, interrupt, stacks))
                 worker.connection.send(StopRank(process, time, interrupt, stacks))
 
@@ -431,7 +434,7 @@ class WorkerPool(RankRunner):
 
     def worker_of(self, rank_id: str) -> Worker | None:
         """Where the rank's slot is, if that worker is still here."""
-        return self.workers.get(str(RankName.parse(rank_id).worker))
+        return self.workers.get(worker_name_of(rank_id))
 
     def _slots(self) -> Iterator[Slot]:
         return (slot for worker in self.workers.values() for slot in worker.slots)
@@ -451,17 +454,12 @@ class WorkerPool(RankRunner):
         worker.ranks.pop(process, None)
         self.stops.ended(process, code, self._now())
         if code == 0:
-            self._ended.setdefault(_rank_id(process), None)
+            self._ended.setdefault(rank_id_of(process), None)
         self._waits.discard(process)
         self._let.discard(process)
         future = self._exits.pop(process, None)
         if future and not future.done():
             future.set_result(code)
-
-
-def _rank_id(process: str) -> str:
-    """Of a process by its name."""
-    return str(RankName.parse(process).rank)
 
 
 class TellingAgain:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 _WORKER = re.compile(r"(?P<pod>.+?)(\.r(?P<redials>\d+))?")
 _RANK = re.compile(r"(?P<worker>.+)\.(?P<slot>\d+)\.(?P<incarnation>\d+)(~(?P<attempt>\d+))?")
@@ -69,3 +70,15 @@ class RankName:
     def __str__(self) -> str:
         rank = f"{self.worker}.{self.slot}.{self.incarnation}"
         return rank if self.attempt is None else f"{rank}~{self.attempt}"
+
+
+@lru_cache(maxsize=8192)  # A launcher asks for those of all ranks again and again.
+def rank_id_of(process: str) -> str:
+    """Return the id of the rank that a process runs, by the name of the process. Raise ValueError, as ``parse``."""
+    return str(RankName.parse(process).rank)
+
+
+@lru_cache(maxsize=8192)
+def worker_name_of(rank: str) -> str:
+    """Return the name of the worker of a rank, or of a process, by its name. Raise ValueError, as ``parse``."""
+    return str(RankName.parse(rank).worker)

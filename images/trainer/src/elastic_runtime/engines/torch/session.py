@@ -81,6 +81,7 @@ class _World:
 
     number: int = 0
     members: tuple[str, ...] = ()
+    rank_of: dict[str, int] = field(default_factory=dict)
     begun: set[str] = field(default_factory=set)
     """Members that were connected to all others, whatever became of them since."""
     exits: dict[str, int] = field(default_factory=dict)
@@ -160,7 +161,7 @@ class TorchSession(Session):
     @property
     @override
     def rank_of(self) -> dict[str, int]:
-        return {rank_id: rank for rank, rank_id in enumerate(self._world.members)}
+        return self._world.rank_of
 
     @override
     def committed(self) -> None:
@@ -374,7 +375,8 @@ class TorchSession(Session):
         self._end_wait()
         before = self._world
         self._in_vain = self._in_vain + 1 if before.broken and not before.exits else 0
-        self._world = _World(before.number + 1, chosen, agreeing=Agreeing(before.number + 1))
+        ranks = {rank_id: rank for rank, rank_id in enumerate(chosen)}
+        self._world = _World(before.number + 1, chosen, ranks, agreeing=Agreeing(before.number + 1))
         local = local_ranks(chosen, self._runner.host)
         for rank, rank_id in enumerate(chosen):
             self._set(rank_id, ready=False, part=False)
