@@ -94,6 +94,36 @@ def test_what_waits_is_bounded(lines: BatchedLines, writes: Writes) -> None:
 
 
 @pytest.mark.usefixtures("slow")
+def test_what_no_thread_can_be_started_for_is_sent_now(
+    lines: BatchedLines, writes: Writes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(_timer: threading.Timer) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Timer, "start", refused)
+    for line in (b"a\n", b"b\n", b"c\n"):
+        lines.send_soon(line)
+    assert writes.now() == [b"a\n", b"b\n", b"c\n"]
+
+
+@pytest.mark.usefixtures("slow")
+def test_a_signals_handler_sends_while_a_timer_is_started(
+    lines: BatchedLines, writes: Writes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start = threading.Timer.start
+
+    def interrupted(timer: threading.Timer) -> None:
+        start(timer)
+        lines.send(b"of the handler\n")
+
+    monkeypatch.setattr(threading.Timer, "start", interrupted)
+    lines.send_soon(b"a\n")
+    lines.send_soon(b"b\n")
+    assert writes.now() == [b"a\n", b"b\nof the handler\n"]
+    lines.flush()
+
+
+@pytest.mark.usefixtures("slow")
 def test_a_fork_sends_nothing_of_its_parents(lines: BatchedLines, writes: Writes) -> None:
     lines.send_soon(b"a\n")
     lines.send_soon(b"b\n")

@@ -123,6 +123,35 @@ def test_horovods_sampler_takes_the_new_world_at_a_sync() -> None:
 def test_ranks_have_the_same_state_unless_a_sampler_keeps_what_each_has_seen() -> None:
     assert DurableState(**training()).is_replicated
     assert not DurableState(**training(), sampler=hvd.elastic.ElasticSampler(range(10))).is_replicated
+    assert not DurableState(**training(), verify="syncs").is_replicated, "they may round differently"
+
+
+@pytest.mark.parametrize(("commits", "step"), [(True, 3), (False, 4)])
+def test_a_loss_goes_back_to_where_the_last_world_was_left(commits: bool, step: int) -> None:
+    state = DurableState(step=3)
+    state.commit()
+    state.on_hosts_updated(1_700_000_000, 2)
+    leave, state.step = (state.commit, 3) if commits else (state.check_host_updates, 4)
+    with pytest.raises(HostsUpdatedInterrupt):
+        leave()
+    state.on_reset()
+    state.on_same_state()
+    state.step += 1
+    state.restore()
+    assert state.step == step
+
+
+def test_what_is_replaced_in_a_reset_is_not_saved_beside_what_is_older() -> None:
+    state = DurableState(**training(), step=3)
+    state.register_reset_callbacks([lambda: setattr(state, "step", 7)])
+    state.commit()
+    state.on_hosts_updated(1_700_000_000, 2)
+    with pytest.raises(HostsUpdatedInterrupt):
+        state.commit()
+    state.on_reset()
+    state.on_same_state()
+    state.restore()
+    assert state.step == 7
 
 
 def test_a_handler_that_the_script_registered_is_used(spec: CheckpointSpec, monkeypatch: pytest.MonkeyPatch) -> None:

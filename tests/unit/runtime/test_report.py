@@ -14,7 +14,7 @@ import torch
 
 from elastic_runtime.errors import InvalidSettings
 from elastic_runtime.protocol import batched_lines
-from elastic_runtime.protocol.rank_link import RankLink
+from elastic_runtime.protocol.rank_link import RankLink, Returned
 from elastic_runtime.torch import report
 from elastic_runtime.torch.family import TORCH
 from elastic_runtime.training import reporting
@@ -56,6 +56,24 @@ def test_a_script_without_a_state_tells_its_progress(agent: socket.socket, monke
     here.committed(21, TORCH)  # There is a state, and its steps are the progress.
     report(3, loss=0.5)
     assert [message["type"] for message in heard(agent)] == ["metrics"]
+
+
+def test_what_is_reported_at_each_step_waits_for_more_only_in_a_script_with_a_state(
+    agent: socket.socket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One without may end by os._exit at any moment, and no state of ours says a last word there."""
+    monkeypatch.setattr(batched_lines, "BATCHING", 600.0)
+    here = Observing({})
+    monkeypatch.setattr(reporting, "observing", lambda: here)
+    for step in (1, 2):
+        report(step, of=2, loss=0.5)
+    assert [message.get("step") for message in heard(agent) if message["type"] == "metrics"] == [1, 2]
+    here.committed(21, TORCH)
+    for step in (22, 23, 24):
+        report(step, loss=0.5)
+    assert [message["step"] for message in heard(agent)] == [22]
+    reporting.shared_link().send(Returned("{}"))
+    assert [message.get("step") for message in heard(agent)] == [23, 24, None]
 
 
 def test_the_number_of_steps_is_sent_when_it_changes(agent: socket.socket, monkeypatch: pytest.MonkeyPatch) -> None:

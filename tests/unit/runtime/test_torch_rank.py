@@ -15,6 +15,7 @@ from torch.distributed.distributed_c10d import _get_default_timeout
 from elastic_runtime.engines.torch import own_group
 from elastic_runtime.engines.torch import rank as ranks
 from elastic_runtime.engines.torch.channel import Channel, StoreTimeout, WorldLost
+from elastic_runtime.engines.torch.messages import EnterWorld
 from elastic_runtime.engines.torch.rank import Rank
 from elastic_runtime.protocol.rank_link import RankLink
 from elastic_runtime.run.waits import ANSWER, AT_WORK, LEAST_STANDSTILL, LONGEST_BUSY
@@ -99,3 +100,16 @@ def in_a_world_of_two(rank: Rank, monkeypatch: pytest.MonkeyPatch, *, has_nccl: 
     monkeypatch.setattr(ranks.dist, "get_world_size", lambda: 2)
     monkeypatch.setattr(ranks, "complete_collectives", lambda: has_nccl)
     monkeypatch.setattr(rank, "_channel", SimpleNamespace(is_broken=is_broken))
+
+
+@pytest.mark.parametrize(("replicated", "alike", "same"), [(True, 2, True), (False, 2, False), (True, 1, False)])
+def test_a_world_needs_no_sync_where_all_have_left_at_one_commit_with_a_state_that_is_replicated(
+    rank: Rank, monkeypatch: pytest.MonkeyPatch, replicated: bool, alike: int, same: bool
+) -> None:
+    monkeypatch.setattr(Channel, "next_world", lambda *_, **__: EnterWorld(2, 0, 2, alike))
+    connected: list[bool] = []
+    monkeypatch.setattr(rank, "_connect", lambda _channel, _place, has_same: connected.append(has_same))
+    monkeypatch.setattr(rank, "_state", SimpleNamespace(is_replicated=replicated))
+    assert rank._channel is not None
+    assert rank._into_next(rank._channel) is same
+    assert connected == [same]

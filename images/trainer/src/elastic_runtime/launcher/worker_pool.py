@@ -52,7 +52,7 @@ class Slot:
     rank: RankName
     """The one that runs here, or the next."""
     usable_at: float = 0.0
-    _named: tuple[RankName, str] | None = None
+    _named: tuple[RankName, str] | None = field(default=None, init=False, repr=False, compare=False)
 
     @property
     def rank_id(self) -> str:

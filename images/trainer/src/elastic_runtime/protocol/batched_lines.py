@@ -45,16 +45,21 @@ class BatchedLines:
                 self._write(waiting)
                 return
             self._waiting += waiting
-            if self._timer is None:
-                self._timer = threading.Timer(wait, self._due)
-                self._timer.daemon = True
-                self._timer.start()
+            if self._timer is not None:
+                return
+            timer = self._timer = threading.Timer(wait, self._due)
+        timer.daemon = True
+        try:
+            timer.start()  # Not with the lock: it waits for the thread, and a signal's handler may send meanwhile.
+        except RuntimeError:  # No thread can be started: there are too many, or the interpreter ends.
+            self._due()
 
     def flush(self) -> None:
         """Send those that wait."""
         with self._lock:
             if self._timer is not None:
                 self._timer.cancel()
+                self._timer = None
             if waiting := self._taken():
                 self._write(waiting)
 

@@ -386,12 +386,17 @@ class RankLink:
     def send(self, message: RankMessage) -> None:
         """Tell the agent; from any thread. One that is gone is no error here: the rank will be ended anyway."""
         self.listener(message)
-        self._sender.send(encode_rank_message(message))
+        if self._socket:
+            self._sender.send(encode_rank_message(message))
 
     def send_soon(self, message: RankMessage) -> None:
-        """As :meth:`send`, for what may come with every step and nobody waits for: several go together."""
+        """As :meth:`send`, within 0.1 s of another together with others: for what may come with every step.
+
+        A process that is killed, or ends by ``os._exit``, loses what waits.
+        """
         self.listener(message)
-        self._sender.send_soon(encode_rank_message(message))
+        if self._socket:
+            self._sender.send_soon(encode_rank_message(message))
 
     def _write(self, lines: bytes) -> None:
         if sock := self._socket:

@@ -47,12 +47,14 @@ def report(step: int | None = None, *, of: SupportsIndex | None = None, **metric
     stepped()
     if not (world := current_world()).connected or world.rank != 0:
         return
+    committed = observing().step
+    # A script without a state may end by os._exit after any step, a state's last word takes along what waits.
+    send = link.send if committed is None else link.send_soon
     if of is not None and [total := _steps(of)] != _total:
         _total[:] = [total]
-        link.send_soon(TotalSteps(total, by_script=True))
-    committed = observing().step
+        send(TotalSteps(total, by_script=True))
     if committed is None and step is not None:
-        link.send_soon(Progress(step))
+        send(Progress(step))
     # The launcher receives commits a few times a second only, and would take these values for those of an older step.
     step = committed if step is None else step
     values = {name: _number(name, value) for name, value in metrics.items()}
@@ -62,7 +64,7 @@ def report(step: int | None = None, *, of: SupportsIndex | None = None, **metric
             _log.warning("report: %s is %s and is left out; further ones are left out silently", name, values[name])
         del values[name]
     if values:
-        link.send_soon(Metrics(values=values, step=step))
+        send(Metrics(values=values, step=step))
         observing().reported(values, step)
 
 

@@ -238,15 +238,16 @@ class Rank:
             if place is None:
                 sys.exit(0)
             try:
-                self._connect(channel, place)
-                return place.same_state
+                has_same = place.same_state and getattr(self._state, "is_replicated", True)
+                self._connect(channel, place, has_same=has_same)
+                return has_same
             except Exception as error:
                 if not self.is_loss(error):
                     raise
                 if not isinstance(error, WorldLost):
                     log.warning("rank %d of %d could not connect to its world: %s", place.rank, place.size, error)
 
-    def _connect(self, channel: Channel, place: EnterWorld) -> None:
+    def _connect(self, channel: Channel, place: EnterWorld, *, has_same: bool) -> None:
         self._changes, self.leaving, self.alike = 0, _NOBODY, place.alike
         local = _local(place)
         os.environ.update(RANK=str(place.rank), WORLD_SIZE=str(place.size), **local)
@@ -263,7 +264,7 @@ class Rank:
                 own_group.connect(store, rank, size)
         self._set_timeout(own_group.timeout())
         self._sockets.notice_silence()
-        self._wrappers.rebuild(has_same=place.same_state)
+        self._wrappers.rebuild(has_same=has_same)
         channel.connected()
 
     def _set_timeout(self, timeout: timedelta) -> None:

@@ -81,7 +81,7 @@ class _World:
 
     number: int = 0
     members: tuple[str, ...] = ()
-    rank_of: dict[str, int] = field(default_factory=dict)
+    rank_of: Mapping[str, int] = field(default_factory=dict)
     begun: set[str] = field(default_factory=set)
     """Members that were connected to all others, whatever became of them since."""
     exits: dict[str, int] = field(default_factory=dict)
@@ -160,7 +160,7 @@ class TorchSession(Session):
 
     @property
     @override
-    def rank_of(self) -> dict[str, int]:
+    def rank_of(self) -> Mapping[str, int]:
         return self._world.rank_of
 
     @override

@@ -171,8 +171,8 @@ class DurableState:
         """When that was told last."""
         self._taken_at = utc_now()
         self._is_writer = self._has_commits = self._ends_at_exit = self._has_prepared = False
-        self._may_resume = True
-        self._notices = Notices(self._link, self._world.name, clock)
+        self._left_at_commit = False  # Its last world; and no object that is kept was replaced since then.
+        self._may_resume, self._notices = True, Notices(self._link, self._world.name, clock)
         self._spec = spec = checkpoints_asked(checkpoint)
         self._checkpoints: Checkpoints | None = None
         self._writer: CheckpointWriter | None = None
@@ -206,6 +206,7 @@ class DurableState:
         values = self.__dict__.get("_values")
         if values is not None and name in values.handlers:
             self._pause_between()  # Until the next commit what is saved is of no one moment.
+            self._left_at_commit = False
             values.handlers[name].set_value(value)
         super().__setattr__(name, value)
 
@@ -228,7 +229,7 @@ class DurableState:
             callback()
 
     def register_reset_callbacks(self, callbacks: Iterable[Callable[[], None]]) -> None:
-        """Have these called in each new world, before the sync."""
+        """Have these called in each new world, on all ranks alike, before the sync, which not each world needs."""
         self._reset_callbacks.extend(callbacks)
 
     def save(self) -> None:
@@ -259,11 +260,14 @@ class DurableState:
 
     @property
     def is_replicated(self) -> bool:
-        """Whether ranks at the same commit have the same state; not where a sampler's handler puts theirs together."""
-        return not any(isinstance(handler, ForeignHandler) for handler in self._values.handlers.values())
+        """Whether ranks at the same commit need no sync: no handler puts theirs together, and they are compared."""
+        has_foreign = any(isinstance(handler, ForeignHandler) for handler in self._values.handlers.values())
+        return self._verify == "commits" and not has_foreign
 
     def on_same_state(self) -> None:
-        """This rank is in a world whose ranks all have the same state, as it was saved last."""
+        """This rank is in a world whose ranks all have left the one before at the same call of the state."""
+        if self._reset_callbacks or not self._left_at_commit:
+            self.save()
         self._in_sync()
 
     def _in_sync(self) -> None:
@@ -386,6 +390,7 @@ class DurableState:
             self._write_handover(self._writer, wanted=is_new)
         if agreed.updated > agreed.seen:
             self._pause_between()
+            self._left_at_commit = committed
             self._leave_world(committed=committed)
             self._world.change()
             return False
