@@ -39,6 +39,7 @@ from elastic_runtime.protocol.rank_sockets import RANK_SOCKET
 from elastic_runtime.run.observe import TIMELINE_SAMPLES, TRACES
 from elastic_runtime.run.waits import LONGEST_COLLECTIVE
 from elastic_runtime.script import kept_outputs
+from elastic_runtime.script.giving_way import give_way
 from elastic_runtime.script.leaving import call_back
 from elastic_runtime.script.standing import ledger
 from elastic_runtime.script.unjoined import StepsWithout
@@ -57,7 +58,7 @@ class Meeting:
     """
 
     def __init__(self, link: RankLink) -> None:
-        self._channel = Channel(link, self._another, self._broken)
+        self._link, self._channel = link, Channel(link, self._another, self._broken)
         self._channel.on_offered = self._offered
         self._sockets = GlooSockets(listening=True)
         self._store: LoopbackStore | None = None
@@ -73,6 +74,7 @@ class Meeting:
         """
         place = self._channel.next_world(_call_hooks, HOOK_INTERVAL)
         if place is None:
+            give_way(self._link)
             sys.exit(0)
         self._changes, self.same_state = 0, place.same_state
         os.environ.update(place_of(place.rank, place.size))

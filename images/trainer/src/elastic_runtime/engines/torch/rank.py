@@ -33,6 +33,7 @@ from elastic_runtime.engines.torch.store import AgentStore
 from elastic_runtime.errors import InvalidSettings
 from elastic_runtime.protocol.rank_link import LocalRankRead, RankLink, shared_link
 from elastic_runtime.script import kept_outputs
+from elastic_runtime.script.giving_way import give_way
 from elastic_runtime.script.leaving import call_back
 from elastic_runtime.script.standing import ledger
 
@@ -233,6 +234,8 @@ class Rank:
             self._cutting.end()
             has_part = getattr(self._state, "has_part", False)
             place = channel.next_world(self._while_waiting, LOOK, has_part=has_part)
+            if place is None:
+                give_way(self._link)
             self._cutting.end()  # Once more: others may have said so of the world before only after this rank had left.
             self._destroy()
             if place is None:
