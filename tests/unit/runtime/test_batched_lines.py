@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import queue
 import threading
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pytest
@@ -35,8 +36,9 @@ def writes() -> Writes:
 
 
 @pytest.fixture
-def lines(writes: Writes) -> BatchedLines:
-    return BatchedLines(writes.each.put)
+def lines(writes: Writes) -> Iterator[BatchedLines]:
+    yield (made := BatchedLines(writes.each.put))
+    made.close()
 
 
 @pytest.fixture
@@ -45,8 +47,8 @@ def slow(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(batched_lines, "BATCHING", NEVER)
 
 
-def timers() -> list[threading.Thread]:
-    return [each for each in threading.enumerate() if isinstance(each, threading.Timer)]
+def threads() -> list[threading.Thread]:
+    return [each for each in threading.enumerate() if each.name == "batched-lines"]
 
 
 def test_the_first_goes_at_once_and_the_next_ones_together(lines: BatchedLines, writes: Writes) -> None:
@@ -55,7 +57,7 @@ def test_the_first_goes_at_once_and_the_next_ones_together(lines: BatchedLines, 
     lines.send_soon(b"b\n")
     lines.send_soon(b"c\n")
     together = writes.next()
-    if together == b"b\n":  # This machine was so slow that the timer came between the two.
+    if together == b"b\n":  # This machine was so slow that it was due between the two.
         together += writes.next()
     assert together == b"b\nc\n"
 
@@ -67,18 +69,18 @@ def test_what_is_sent_now_takes_along_what_waits(lines: BatchedLines, writes: Wr
     lines.send(b"c\n")
     lines.send(b"d\n")
     assert writes.now() == [b"a\n", b"b\nc\n", b"d\n"]
-    lines.flush()
+    lines.close()
 
 
 @pytest.mark.usefixtures("slow")
 def test_the_end_sends_what_waits_and_leaves_no_thread(lines: BatchedLines, writes: Writes) -> None:
     lines.send_soon(b"a\n")
     lines.send_soon(b"b\n")
-    (timer,) = timers()
-    lines.flush()
-    timer.join(BOUND)
-    assert (writes.now(), timers()) == ([b"a\n", b"b\n"], [])
-    lines.flush()
+    (thread,) = threads()
+    lines.close()
+    thread.join(BOUND)
+    assert (writes.now(), threads()) == ([b"a\n", b"b\n"], [])
+    lines.close()
     assert writes.now() == []
 
 
@@ -90,37 +92,37 @@ def test_what_waits_is_bounded(lines: BatchedLines, writes: Writes) -> None:
         lines.send_soon(line)
     first, batch = writes.now()
     assert (first, len(batch)) == (b"a\n", (ROOM // len(line) + 1) * len(line))
-    lines.flush()
+    lines.close()
 
 
 @pytest.mark.usefixtures("slow")
 def test_what_no_thread_can_be_started_for_is_sent_now(
     lines: BatchedLines, writes: Writes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refused(_timer: threading.Timer) -> None:
+    def refused(_thread: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
 
-    monkeypatch.setattr(threading.Timer, "start", refused)
+    monkeypatch.setattr(threading.Thread, "start", refused)
     for line in (b"a\n", b"b\n", b"c\n"):
         lines.send_soon(line)
     assert writes.now() == [b"a\n", b"b\n", b"c\n"]
 
 
 @pytest.mark.usefixtures("slow")
-def test_a_signals_handler_sends_while_a_timer_is_started(
+def test_a_signals_handler_sends_while_the_thread_is_started(
     lines: BatchedLines, writes: Writes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    start = threading.Timer.start
+    start = threading.Thread.start
 
-    def interrupted(timer: threading.Timer) -> None:
-        start(timer)
+    def interrupted(thread: threading.Thread) -> None:
+        start(thread)
         lines.send(b"of the handler\n")
 
-    monkeypatch.setattr(threading.Timer, "start", interrupted)
+    monkeypatch.setattr(threading.Thread, "start", interrupted)
     lines.send_soon(b"a\n")
     lines.send_soon(b"b\n")
     assert writes.now() == [b"a\n", b"b\nof the handler\n"]
-    lines.flush()
+    lines.close()
 
 
 @pytest.mark.usefixtures("slow")
@@ -128,7 +130,7 @@ def test_a_fork_sends_nothing_of_its_parents(lines: BatchedLines, writes: Writes
     lines.send_soon(b"a\n")
     lines.send_soon(b"b\n")
     writes.now()
-    with lines._lock:  # As the timer's thread may hold it.
+    with lines._lock:  # As the other thread may hold it.
         child = os.fork()
         if child == 0:
             try:
@@ -137,5 +139,5 @@ def test_a_fork_sends_nothing_of_its_parents(lines: BatchedLines, writes: Writes
             finally:
                 os._exit(2)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-    lines.flush()
+    lines.close()
     assert writes.now() == [b"b\n"]

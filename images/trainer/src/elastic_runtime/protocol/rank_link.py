@@ -562,7 +562,7 @@ class RankLink:
 
     def close(self) -> None:
         """Idempotent. A thread that reads for watchers alone has ended when this returns."""
-        self._sender.flush()
+        self._sender.close()
         self._close_connection()
         if self._reader is not None and self._engine is None and self._reader is not threading.current_thread():
             self._reader.join(_LAST_WORD)
