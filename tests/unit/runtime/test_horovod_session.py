@@ -43,6 +43,14 @@ async def connect(bench: Bench, world: int, *members: str) -> None:
         bench.heard(rank_id)
 
 
+async def half_connect(bench: Bench) -> None:
+    """Two ranks come to the first world, of which the second alone has told that it is connected."""
+    bench.session.open(("a", "b"), 1)
+    await turns()
+    bench.say("a", ReadyForWorld())
+    bench.say("b", ReadyForWorld(), Connected(1))
+
+
 @scene
 async def test_a_rank_is_started_as_horovod_starts_it(bench: Bench) -> None:
     bench.session.open(("a",), 1)
@@ -180,10 +188,7 @@ async def test_ranks_without_a_state_end_one_after_the_other(bench: Bench) -> No
 def test_a_world_was_there_though_one_had_ended_when_the_other_told_of_it(code: int, worlds: list[list[str]]) -> None:
     @scene
     async def play(bench: Bench) -> None:
-        bench.session.open(("a", "b"), 1)
-        await turns()
-        bench.say("a", ReadyForWorld())
-        bench.say("b", ReadyForWorld(), Connected(1))
+        await half_connect(bench)
         await bench.end("b", code)
         assert bench.worlds == []
         bench.say("a", Connected(1))
@@ -279,10 +284,7 @@ class TestBetweenWorlds:
     def test_those_who_connect_are_awaited(self) -> None:
         @scene
         async def play(bench: Bench) -> None:
-            bench.session.open(("a", "b"), 1)
-            await turns()
-            bench.say("a", ReadyForWorld())
-            bench.say("b", ReadyForWorld(), Connected(1))
+            await half_connect(bench)
             assert (bench.session.fact.awaited, bench.session.fact.arrived) == (("a",), ("b",))
 
         play()

@@ -37,7 +37,7 @@ from elastic_runtime.launcher.decision.facts import (
 from elastic_runtime.launcher.standstills import Standstills
 from elastic_runtime.launcher.worker_pool import WorkerPool
 from elastic_runtime.protocol.rank_link import Busy, Standing
-from elastic_runtime.protocol.rank_names import RankName
+from elastic_runtime.protocol.rank_names import rank_id_of
 from elastic_runtime.protocol.wire import DumpStacks, RankExited, StartRank, StopRank, TellRank
 from elastic_runtime.run.spec import RecoverySpec, Timing, WorkersSpec
 from tests.unit.runtime.test_worker_pool import Connection
@@ -116,20 +116,20 @@ class Run:
                     self.pool.rank_exited(worker, RankExited(process, -15))
                 case DumpStacks(ask=True):
                     for process in worker.ranks:
-                        self.answer(_rank_id(process))
+                        self.answer(rank_id_of(process))
 
     def told_rank(self, process: str, word: messages.SessionWord | None) -> None:
         match word:
             case EnterWorld(world):
                 self.say(process, Connected(world), Synced(world))
-            case WorldBroken() | AnotherWanted() if _rank_id(process) not in self.stands() or self.waits(process):
+            case WorldBroken() | AnotherWanted() if rank_id_of(process) not in self.stands() or self.waits(process):
                 self.say(process, ReadyForWorld())
             case LeftOut():
                 raise AssertionError("nobody was to leave")
 
     def waits(self, process: str) -> bool:
         """Whether it comes back from a collective of a world that breaks."""
-        where = self.stands()[_rank_id(process)]
+        where = self.stands()[rank_id_of(process)]
         return where is not None and where.waits
 
     def is_busy(self, rank_id: str, seconds: float) -> None:
@@ -149,7 +149,7 @@ class Run:
     def say(self, process: str, *words: messages.RankWord) -> None:
         assert self.session is not None
         for word in words:
-            self.session.heard(_rank_id(process), messages.write_rank_word(word))
+            self.session.heard(rank_id_of(process), messages.write_rank_word(word))
 
     # The launcher
 
@@ -219,10 +219,6 @@ class Run:
                 self.hear(each)
             await turns()
         return self.now - begun
-
-
-def _rank_id(process: str) -> str:
-    return str(RankName.parse(process).rank)
 
 
 def history(faults: dict[int, Fault]) -> Callable[[Callable[[Run], Awaitable[None]]], Callable[[], None]]:

@@ -45,11 +45,11 @@ async def create_children(
     """
     answers = [await _create_child(client, each, owner) for each in first]
     address = next(answer.spec["clusterIP"] for answer in answers if answer.raw["kind"] == "Service")
-    for manifest in in_order(await asyncio.to_thread(rest, address)):
+    for manifest in _in_order(await asyncio.to_thread(rest, address)):
         await _create_child(client, manifest, owner)
 
 
-def in_order(manifests: Iterable[Manifest]) -> list[Manifest]:
+def _in_order(manifests: Iterable[Manifest]) -> list[Manifest]:
     """Return objects in the order of creation: the launcher before its workers, which would wait for it forever."""
     return sorted(manifests, key=lambda manifest: _ORDER.index(kind_of(manifest)))
 

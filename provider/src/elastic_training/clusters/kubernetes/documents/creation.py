@@ -19,10 +19,7 @@ from elastic_runtime.documents import time_to_text
 from elastic_runtime.errors import Conflict, ElasticError, PermanentError, RetryableError, RunNotFound
 from elastic_runtime.kubernetes.client import Client
 from elastic_runtime.kubernetes.errors import AlreadyExists
-from elastic_runtime.kubernetes.resources import (
-    CONFIG_MAPS,
-    DISRUPTION_BUDGETS,
-)
+from elastic_runtime.kubernetes.resources import CONFIG_MAPS, DISRUPTION_BUDGETS
 from elastic_runtime.retry import within
 from elastic_runtime.run import runobjects
 from elastic_runtime.run.runobjects import Part
