@@ -27,7 +27,7 @@ from elastic_runtime.engines.torch.messages import (
 )
 from elastic_runtime.engines.torch.session import START_ATTEMPTS
 from elastic_runtime.engines.torch.worlds import TOGETHER
-from tests.unit.runtime.worlds_bench import Bench, turns
+from tests.unit.runtime.worlds_bench import Bench, interleaved, turns
 from tests.unit.runtime.worlds_bench import scene as any_scene
 
 scene = functools.partial(any_scene, kind=HorovodSession)
@@ -43,12 +43,18 @@ async def connect(bench: Bench, world: int, *members: str) -> None:
         bench.heard(rank_id)
 
 
-async def half_connect(bench: Bench) -> None:
-    """Two ranks come to the first world, of which the second alone has told that it is connected."""
+async def come(bench: Bench) -> None:
+    """Two ranks come to the first world."""
     bench.session.open(("a", "b"), 1)
     await turns()
     bench.say("a", ReadyForWorld())
-    bench.say("b", ReadyForWorld(), Connected(1))
+    bench.say("b", ReadyForWorld())
+
+
+async def half_connect(bench: Bench) -> None:
+    """Two ranks come to the first world, of which the second alone has told that it is connected."""
+    await come(bench)
+    bench.say("b", Connected(1))
 
 
 @scene
@@ -184,19 +190,33 @@ async def test_ranks_without_a_state_end_one_after_the_other(bench: Bench) -> No
     assert bench.session.fact.outcome is SessionOutcome.SUCCEEDED
 
 
-@pytest.mark.parametrize(("code", "worlds"), [(0, [["a", "b"]]), (LOST, [])])
-def test_a_world_was_there_though_one_had_ended_when_the_other_told_of_it(code: int, worlds: list[list[str]]) -> None:
+@pytest.mark.parametrize("order", interleaved(("Connected", "PeerLost", "ReadyForWorld"), ("Connected", 0)))
+def test_a_world_was_there_in_whatever_order_its_early_end_is_heard(order: list[tuple[int, str | int]]) -> None:
+    """An agent that has no core brings what its rank said long after the others' brought theirs."""
+    words = {"Connected": Connected(1), "PeerLost": PeerLost(1), "ReadyForWorld": ReadyForWorld()}
+
     @scene
     async def play(bench: Bench) -> None:
-        await half_connect(bench)
-        await bench.end("b", code)
-        assert bench.worlds == []
-        bench.say("a", Connected(1))
-        assert bench.worlds == worlds
-        bench.say("a", ReadyForWorld())
-        assert (bench.session.fact.outcome is SessionOutcome.EARLY_EXIT) is (code == 0)
+        await come(bench)
+        for rank, said in order:
+            if isinstance(said, int):
+                await bench.end("ab"[rank], said)
+            else:
+                bench.say("ab"[rank], words[said])
+        assert bench.worlds == [["a", "b"]]
+        assert bench.session.fact.outcome is SessionOutcome.EARLY_EXIT
 
     play()
+
+
+@scene
+async def test_a_world_counts_once_and_not_where_one_was_lost_before_it_was_complete(bench: Bench) -> None:
+    await half_connect(bench)
+    await bench.end("b", LOST)
+    bench.say("a", Connected(1), ReadyForWorld())
+    assert bench.worlds == []
+    bench.say("a", Connected(2), Connected(2))
+    assert bench.worlds == [["a"]]
 
 
 @scene

@@ -16,6 +16,7 @@ from elastic_runtime.engines.torch import messages
 from elastic_runtime.engines.torch.messages import Connected, Done, Offer, Offered, StoreAnswer, StoreAsk
 from elastic_runtime.engines.torchrun.session import TorchrunSession
 from elastic_runtime.errors import InvalidDocument
+from tests.unit.runtime.worlds_bench import interleaved
 
 
 @dataclass
@@ -134,18 +135,32 @@ async def test_who_has_not_begun_is_awaited_but_not_who_was_asked_to_end(bench: 
     assert (bench.session.fact.stage, bench.session.fact.awaited) == (Stage.LEAVING, ())
 
 
-@pytest.mark.parametrize(("code", "worlds"), [(0, [["a", "b"]]), (-9, [])])
-def test_a_world_was_there_though_one_had_ended_when_the_other_told_of_it(code: int, worlds: list[list[str]]) -> None:
+@pytest.mark.parametrize("order", interleaved(("Connected", 1), ("Connected", 0)))
+def test_a_world_was_there_in_whatever_order_its_end_is_heard(order: list[tuple[int, str | int]]) -> None:
+    """An agent that has no core brings what its rank said long after the others' brought theirs."""
+
     @scene
     async def play(bench: Bench) -> None:
         bench.session.open(("a", "b"), 1)
         await turns()
-        bench.say("b", Connected(0))
-        await bench.end("b", code)
-        bench.say("a", Connected(0))
-        assert bench.worlds == worlds
+        for rank, said in order:
+            if isinstance(said, int):
+                await bench.end("ab"[rank], said)
+            else:
+                bench.say("ab"[rank], Connected(0))
+        assert bench.worlds == [["a", "b"]]
 
     play()
+
+
+@scene
+async def test_a_world_was_not_there_where_one_was_lost_before_it_was_complete(bench: Bench) -> None:
+    bench.session.open(("a", "b"), 1)
+    await turns()
+    bench.say("b", Connected(0))
+    await bench.end("b", -9)
+    bench.say("a", Connected(0))
+    assert bench.worlds == []
 
 
 @scene

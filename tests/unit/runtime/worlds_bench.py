@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import permutations
 from typing import Any
 
 from elastic_runtime.engines.base import SessionCallbacks
@@ -92,6 +93,16 @@ class Bench:
         for rank, rank_id in enumerate(members):
             assert self.heard(rank_id)[-1] == EnterWorld(world, rank, len(members), alike)
             self.say(rank_id, Connected(world), Synced(world))
+
+
+def interleaved(*words: Sequence[str | int]) -> list[list[tuple[int, str | int]]]:
+    """All orders in which these of several ranks may be heard, each with its rank's number; a rank's own keep order."""
+    turns_of = [rank for rank, said in enumerate(words) for _ in said]
+    orders = []
+    for order in sorted(set(permutations(turns_of))):
+        said = [iter(each) for each in words]
+        orders.append([(rank, next(said[rank])) for rank in order])
+    return orders
 
 
 async def turns() -> None:

@@ -279,10 +279,14 @@ class TorchSession(Session):
                 raise InvalidDocument(f"{type(said).__name__} is not a word of a rank of a world")
 
     def _begun(self, rank_id: str) -> None:
-        """One whose training is over may have ended before what another said of its beginning is here."""
+        """The last of all members tells of it, in whatever order their agents bring what came after.
+
+        One whose training is over may have ended by then, and others may have missed it. A loss is another matter.
+        """
         world = self._world
+        was_complete = world.begun.issuperset(world.members)
         world.begun.add(rank_id)
-        if world.begun.issuperset(world.members) and not world.broken and not any(world.exits.values()):
+        if world.begun.issuperset(world.members) and not was_complete and not any(world.exits.values()):
             self._callbacks.on_world(list(world.members))
 
     # Processes

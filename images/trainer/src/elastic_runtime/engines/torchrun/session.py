@@ -165,7 +165,8 @@ class TorchrunSession(Session):
         if rank_id in world.begun:
             return
         world.begun.add(rank_id)
-        over = {each for each, code in world.exits.items() if code == 0}  # Before what another said of its beginning.
+        # Others may have ended before what this one said is here, or failed for their sake; nobody was killed.
+        over = {each for each, code in world.exits.items() if code >= 0}
         if world.begun.issuperset(world.members) and world.ended <= over:
             self._callbacks.on_world(list(world.members))
         self._consider()
