@@ -89,7 +89,8 @@ class FakePlace:
     # What the world does
 
     async def create(self, kind: Kind[Any], manifest: Plain) -> Object:
-        made = merge({"metadata": {"uid": uuid4().hex}}, manifest)
+        given = {"spec": {"clusterIP": "10.96.0.7"}} if kind is resources.SERVICES else {}
+        made = merge({"metadata": {"uid": uuid4().hex}, **given}, manifest)
         await self._put(kind, ChangeKind.ADDED, made)
         return kind.view(copy.deepcopy(made))
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from elastic_runtime.kubernetes.replacing import NODE_PAUSE, REDIAL
 from elastic_runtime.kubernetes.resources import PODS, Kind
-from elastic_runtime.launcher.kubernetes.replacing import NODE_PAUSE, REDIAL
 from tests.unit.provider.virtual_time import run_virtually
 from tests.unit.runtime.fake_kubernetes import FakePlace
 from tests.unit.runtime.kubernetes_bench import NOON, Watched, lay_down, pod, spec, surrounded

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import timedelta
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -20,7 +21,16 @@ from elastic_runtime.pool.connection import Streams, receive
 from elastic_runtime.pool.folder import PoolDir, pool_folder
 from elastic_runtime.pool.keeper import Keeper
 from elastic_runtime.pool.machine import MachineKeeperPlace, connect_here
-from elastic_runtime.pool.messages import FROM_KEEPER, TO_KEEPER, AgentEnded, Busy, ForkAgent, HostHello, KillAgent
+from elastic_runtime.pool.messages import (
+    FROM_KEEPER,
+    TO_KEEPER,
+    AgentEnded,
+    Busy,
+    ForkAgent,
+    HostHello,
+    KillAgent,
+    Refused,
+)
 from elastic_runtime.pool.settings import PoolSettings
 from elastic_runtime.run.pool import PoolSpec
 from elastic_runtime.run.rundir import RunDir
@@ -250,11 +260,58 @@ def test_a_pool_that_was_taken_down_is_named(pool: Pool) -> None:
     asyncio.run(run_test())
 
 
+def test_a_run_that_is_refused_says_so_and_dials_less_and_less_often(
+    pool: Pool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dials: list[float] = []
+
+    async def counted(folder: PoolDir) -> Streams:
+        dials.append(asyncio.get_running_loop().time())
+        return await connect_here(folder)
+
+    monkeypatch.setattr("elastic_runtime.launcher.pool.workers.connect_here", counted)
+
+    async def test() -> None:
+        async with pool.kept():
+            first = await pool.two()
+            second = pool.workers("again", 1)
+            second._spec = replace(second._spec, uid="run")
+            await until(lambda: "refuses this run: a second launcher of run" in words(second), "a reason")
+            assert not words(first)
+            dials.clear()
+            await until(lambda: len(dials) > 3, "further attempts")
+            gaps = [after - before for before, after in pairwise(dials)]
+            assert gaps[-1] > gaps[0] > 0.15, "ten a second before"
+            for each in (first, second):
+                await each.leave()
+
+    asyncio.run(test())
+
+
+def test_why_a_host_was_refused_is_told_to_runs_that_wait(pool: Pool) -> None:
+    async def test() -> None:
+        async with pool.kept():
+            run = pool.workers("run", 4)
+            reader, writer = await dial(pool.folder)
+            old = TO_KEEPER.write(HostHello("there", 4)).replace(b'"version":4', b'"version":3')
+            writer.write(old)
+            refused = await receive(reader, FROM_KEEPER)
+            assert isinstance(refused, Refused)
+            assert "version" in refused.reason
+            assert await receive(reader, FROM_KEEPER) is None
+            writer.close()
+            await until(lambda: refused.reason in pool.folder.status().trouble, "the pool's trouble")
+            await run.leave()
+
+    asyncio.run(test())
+
+
 def test_whoever_says_no_hello_is_turned_away(pool: Pool) -> None:
     async def run_test() -> None:
         async with pool.kept():
             reader, writer = await dial(pool.folder)
             writer.write(b'{"type":"wishes"}\n')
+            assert isinstance(await receive(reader, FROM_KEEPER), Refused)
             assert await receive(reader, FROM_KEEPER) is None
             writer.transport.abort()
 

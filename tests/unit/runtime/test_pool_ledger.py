@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from elastic_runtime.errors import InvalidDocument
-from elastic_runtime.pool.ledger import RETURN, SHORT_LIFE, Ledger
+from elastic_runtime.pool.ledger import KILLED, RETURN, SHORT_LIFE, Ledger
 from elastic_runtime.pool.messages import (
     AgentEnded,
     Busy,
@@ -46,7 +46,11 @@ class Bench:
     def run(self, uid: str, wanted: int, *, priority: int = 1, minimum: int = 1, **hello: Any) -> None:
         wishes = Wishes(minimum, wanted, 4, priority, False)
         fields = {"since": self.now, "has": 0, "next_worker": 0, **hello}
-        self.ledger.run_came(RunHello(uid, uid, launch=LAUNCH, wishes=wishes, **fields))
+        self.ledger.run_came(RunHello(uid, uid, launch=LAUNCH, wishes=wishes, **fields), self.now)
+
+    def wish(self, wanted: int, **more: tuple[str, ...]) -> None:
+        """The run ``only`` wishes for so many."""
+        self.deliver(self.ledger.run_wishes("only", Wishes(1, wanted, 4, 1, False, **more), self.now))
 
     def resize(self, maximum: int) -> None:
         self.ledger.resized(PoolSettings("team-a", maximum=maximum, idle=60.0))
@@ -190,8 +194,8 @@ def test_what_a_launcher_ends_is_killed_once() -> None:
     bench.run("only", 2)
     bench.settle()
     wishes = Wishes(1, 2, 4, 1, False, ("worker-1", "worker-9"))
-    bench.deliver(bench.ledger.run_wishes("only", wishes))
-    bench.deliver(bench.ledger.run_wishes("only", wishes))
+    bench.deliver(bench.ledger.run_wishes("only", wishes, bench.now))
+    bench.deliver(bench.ledger.run_wishes("only", wishes, bench.now))
     assert bench.killed == [("only", "worker-1")]
 
 
@@ -284,7 +288,7 @@ def test_what_cannot_be_is_refused() -> None:
         bench.host()
     for wishes in (Wishes(0, 1, 1, 1, False), Wishes(3, 3, 2, 1, False), Wishes(2, 1, 3, 1, False)):
         with pytest.raises(InvalidDocument):
-            bench.ledger.run_wishes("only", wishes)
+            bench.ledger.run_wishes("only", wishes, bench.now)
     other = Bench()
     twice = (Busy(1, "x", "worker-0"), Busy(1, "x", "worker-1"))
     for hello in (HostHello("a", 1001), HostHello("a", 4, (Busy(7, "x", "worker-0"),)), HostHello("a", 4, twice)):
@@ -323,7 +327,7 @@ class TestPods:
         bench.settle()
         bench.now += 50
         bench.settle()
-        bench.ledger.run_wishes("only", Wishes(1, 1, 4, 1, False))
+        bench.ledger.run_wishes("only", Wishes(1, 1, 4, 1, False), bench.now)
         bench.settle()
         bench.now += 59
         bench.settle()
@@ -375,14 +379,90 @@ class TestPods:
     def test_an_agent_that_is_to_end_is_killed_whoever_comes_back_first(self) -> None:
         bench = Bench(on_demand=True)
         busy, wishes = Busy(0, "only", "pod-x"), Wishes(1, 1, 4, 1, False, ("pod-x",))
-        bench.deliver(bench.ledger.run_came(RunHello("only", "only", bench.now, 1, 0, LAUNCH, wishes)))
+        bench.deliver(bench.ledger.run_came(RunHello("only", "only", bench.now, 1, 0, LAUNCH, wishes), bench.now))
         assert not bench.killed
         bench.pod("pod-x", busy)
         assert bench.killed == [("only", "pod-x")]
         other = Bench(on_demand=True)
         other.pod("pod-x", busy)
-        other.deliver(other.ledger.run_came(RunHello("only", "only", other.now, 1, 0, LAUNCH, wishes)))
+        other.deliver(other.ledger.run_came(RunHello("only", "only", other.now, 1, 0, LAUNCH, wishes), other.now))
         assert other.killed == [("only", "pod-x")]
+
+    def test_the_next_agent_in_a_pod_is_not_killed_for_the_one_before_whoever_comes(self) -> None:
+        bench = Bench(on_demand=True)
+        bench.run("only", 2)
+        bench.pod("pod-x")
+        bench.settle()
+        bench.wish(2, ends=("pod-x",))
+        bench.ended("only", "pod-x", -9, host="pod-x")
+        bench.settle()
+        assert set(bench.forked) == {("only", "pod-x")}, "again"
+        bench.pod("pod-y")
+        assert bench.killed == [("only", "pod-x")], "once"
+
+    def test_a_pod_whose_machine_will_be_taken_has_no_other_agent_and_is_given_up(self) -> None:
+        bench = Bench(on_demand=True)
+        bench.run("only", 1)
+        bench.pod("old")
+        bench.pod("new")
+        bench.settle()
+        bench.wish(1, taken=("old",))
+        bench.ended("only", "old", host="old")
+        bench.settle()
+        assert bench.granted["only"].assigned == ("new",)
+        assert bench.ledger.given_up(bench.now) == ({"old"}, set())
+        bench.ledger.host_gone("old")
+        assert bench.ledger.given_up(bench.now) == (set(), set())
+
+    def test_a_pod_that_will_be_taken_is_given_up_though_its_agent_ended_first_but_not_with_anothers(self) -> None:
+        bench = Bench(on_demand=True)
+        bench.run("other", 1)
+        bench.run("only", 1)
+        bench.pod("first")
+        bench.pod("second")
+        bench.settle()
+        [others] = bench.granted["other"].assigned
+        [own] = bench.granted["only"].assigned
+        bench.ended("only", own, host=own)
+        bench.wish(1, taken=(own, others))
+        assert bench.ledger.given_up(bench.now) == ({own}, set())
+
+    def test_a_pod_whose_agent_does_not_end_is_given_up_and_replaced(self) -> None:
+        bench = Bench(on_demand=True)
+        bench.run("only", 1)
+        bench.pod("stuck")
+        bench.settle()
+        bench.wish(1, ends=("stuck",))
+        bench.now += KILLED + 1
+        bench.settle()
+        assert bench.ledger.given_up(bench.now) == (set(), {"stuck"})
+        bench.pod("new")
+        bench.settle()
+        assert bench.granted["only"].assigned == ("stuck", "new")
+
+    def test_a_smaller_pool_has_no_pods_beyond_its_size_that_nobody_needs(self) -> None:
+        bench = Bench(on_demand=True)
+        bench.run("only", 4)
+        for name in "abcd":
+            bench.pod(name)
+        bench.settle()
+        bench.resize(1)
+        assert bench.ledger.wanted == 4, "which train"
+        for name in "bcd":
+            bench.ended("only", name, host=name)
+        bench.settle()
+        assert bench.ledger.wanted == 1
+
+    def test_a_launcher_that_replaces_another_one_has_its_place_among_the_runs(self) -> None:
+        bench = Bench(on_demand=True, maximum=1)
+        bench.run("first", 1)
+        bench.now += 10
+        bench.run("second", 1)
+        bench.ledger.run_gone("first", bench.now)
+        bench.now += 10
+        bench.run("first", 1)
+        bench.settle()
+        assert (bench.granted["first"].workers, bench.granted["second"].workers) == (1, 0)
 
     def test_the_end_of_an_agent_is_told_before_its_pod_comes_again(self) -> None:
         bench = Bench(on_demand=True)

@@ -61,7 +61,8 @@ class Bench:
         self.root = await self.place.create(CONFIG_MAPS, root)
         await self.place.create(CONFIG_MAPS, {"metadata": {"name": NAMES.status}})
         await self.place.create(REPLICA_SETS, {"metadata": {"name": NAMES.worker}, "spec": {"replicas": 0}})
-        await self.place.create(CONFIG_MAPS, {"metadata": {"name": SPEC.name}})
+        created = {"creationTimestamp": "2026-11-29T12:00:00Z"}
+        await self.place.create(CONFIG_MAPS, {"metadata": {"name": SPEC.name, **created}})
         certificates.create(self.folder / "pool")
         certificates.create(self.folder / "run")
 
@@ -92,6 +93,9 @@ class Bench:
     async def status(self) -> PoolStatus | None:
         text = (await self.place.api.get(CONFIG_MAPS, NAMES.status)).data.get(objects.STATUS_KEY)
         return from_json(PoolStatus, text) if text else None
+
+    async def is_gone(self, pod: str) -> bool:
+        return pod not in {each.name for each in await self.place.api.list(PODS)}
 
     async def pod(self, name: str) -> None:
         labels = objects.labels("team-a", "pool-uid", PoolPart.HOST)
@@ -225,6 +229,22 @@ def test_a_host_that_leaves_has_another_pod_in_its_place(tmp_path: Path) -> None
             say(HostLeaves())
             async with bench.host("pod-z"):
                 await until(lambda: bench.forked[-1].worker == "pod-z", "another one")
+
+    within(tmp_path, test)
+
+
+def test_a_pod_whose_machine_will_be_taken_is_deleted_but_none_that_is_only_given_back(tmp_path: Path) -> None:
+    async def test(bench: Bench) -> None:
+        for name in ("pod-x", "pod-y"):
+            await bench.pod(name)
+        async with bench.kept(), bench.member() as run, bench.host("pod-x"), bench.host("pod-y"):
+            await until(lambda: len(bench.forked) == 2, "two agents")
+            run.ask(1)
+            await until(lambda: run.deadline("pod-y"), "one leaves, since the run shrinks")
+            run.replace("pod-y")
+            run.replace("pod-x")
+            await until_so(lambda: bench.is_gone("pod-x"))
+            assert not await bench.is_gone("pod-y")
 
     within(tmp_path, test)
 

@@ -40,6 +40,7 @@ from elastic_runtime.pool.messages import (
     HostHello,
     HostLeaves,
     KillAgent,
+    Refused,
     ToKeeper,
 )
 from elastic_runtime.pool.place import HostPlace
@@ -51,6 +52,8 @@ from elastic_runtime.run.locking import take
 
 log = logging.getLogger(__name__)
 
+ACCEPTED = 1.0
+"""Seconds after which a keeper that has not ended a connection keeps it."""
 WARMING = 600.0
 """Seconds for the import of the frameworks."""
 ENGINES = ("torchrun", "horovodrun")
@@ -92,8 +95,10 @@ class Host:
             if self._place.connects_warm:
                 await self._become_warm()
             while not self._ends.is_set():
+                begun = loop.time()
                 if await self._with_keeper():
-                    retry.succeeded()
+                    if loop.time() - begun > ACCEPTED:  # Else it was refused.
+                        retry.succeeded()
                     alone = loop.time()
                 if not self._ends.is_set():
                     self._place.keeper_is_away()
@@ -177,6 +182,8 @@ class Host:
                     self._kill(_key(uid, worker))
                 case EndHost() if not self._agents:
                     self._end()
+                case Refused(reason):
+                    log.warning("the keeper refuses this host: %s", printable(reason))
                 case _:
                     log.warning("%s is not for a host, or comes too early", type(message).__name__)
 

@@ -22,6 +22,7 @@ from elastic_runtime.pool.messages import (
     EndHost,
     HostHello,
     HostLeaves,
+    Refused,
     RunHello,
     Wishes,
 )
@@ -37,6 +38,8 @@ TICK = 0.5
 """Seconds between two looks, at most."""
 BACKLOG = 8 * 1024 * 1024
 """Bytes that wait for somebody who does not read, at most."""
+REFUSED = 60.0
+"""Seconds for which runs that wait are told that a connection was refused: it may have been a host's."""
 FAREWELL = 2.0
 """Seconds in which connections end in order."""
 
@@ -53,6 +56,8 @@ class Keeper:
         self._serving: set[asyncio.Task[Any]] = set()
         self._now = asyncio.get_running_loop().time
         self._changed, self._ended = asyncio.Event(), asyncio.Event()
+        self._refused = (0.0, "")
+        """When a connection was refused last, and why."""
         self._limited_log = RateLimitedLog(log)
 
     async def run(self) -> None:
@@ -113,10 +118,15 @@ class Keeper:
 
     def _settle(self) -> None:
         self._resize()
-        place, ledger = self._place, self._ledger
-        self._deliver(ledger.settle(self._now(), place.trouble()))
+        place, ledger, now = self._place, self._ledger, self._now()
+        self._deliver(ledger.settle(now, place.trouble() or self._refusal(now)))
         place.scale(ledger.wanted, ledger.busy_hosts, ledger.hosts)
+        place.give_up(*ledger.given_up(now))
         place.publish(ledger.status())
+
+    def _refusal(self, now: float) -> str:
+        when, reason = self._refused
+        return f"the keeper has refused a connection: {reason}" if reason and now - when < REFUSED else ""
 
     def _resize(self) -> None:
         """Have the size that stands there: it changes while the pool is up."""
@@ -148,18 +158,30 @@ class Keeper:
             async with asyncio.timeout(GREETING):
                 hello = await receive(reader, TO_KEEPER)
             if isinstance(hello, RunHello):
-                orders = self._ledger.run_came(hello)
+                orders = self._ledger.run_came(hello, self._now())
                 await self._converse(hello.uid, reader, writer, orders, of_run=True)
             elif isinstance(hello, HostHello):
                 orders = self._ledger.host_came(hello, self._now())
                 await self._converse(hello.host, reader, writer, orders, of_run=False)
             else:
                 raise InvalidDocument("somebody with a certificate of this pool connected, but said no hello")
-        except (OSError, InvalidDocument) as error:
+        except InvalidDocument as error:
+            self._limited_log.warning("a connection to the pool: %s", printable(error))
+            await self._refuse(writer, printable(error))
+        except OSError as error:
             self._limited_log.warning("a connection to the pool: %s", printable(str(error) or "no hello in time"))
         finally:
             writer.transport.abort()
             self._serving.discard(task)
+
+    async def _refuse(self, writer: asyncio.StreamWriter, reason: str) -> None:
+        self._refused = self._now(), reason
+        with contextlib.suppress(OSError):
+            writer.write(FROM_KEEPER.write(Refused(reason)))
+            async with asyncio.timeout(FAREWELL):
+                await writer.drain()
+                writer.close()
+                await writer.wait_closed()
 
     async def _converse(
         self,
@@ -176,7 +198,7 @@ class Keeper:
         try:
             while (message := await receive(reader, TO_KEEPER)) is not None:
                 if isinstance(message, Wishes) and of_run:
-                    orders = self._ledger.run_wishes(name, message)
+                    orders = self._ledger.run_wishes(name, message, self._now())
                 elif isinstance(message, AgentEnded) and not of_run:
                     orders = self._ledger.agent_ended(name, message, self._now())
                 elif isinstance(message, HostLeaves) and not of_run:

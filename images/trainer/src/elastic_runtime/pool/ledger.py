@@ -33,6 +33,8 @@ log = logging.getLogger(__name__)
 RETURN = 30.0
 """Seconds that a launcher has to dial again, before its agents are killed: those of one that is dead end by themselves,
 and those of one that lives train on without a keeper."""
+KILLED = 15.0
+"""Seconds after which an agent that was killed, and of whose end its host has not told, is given up with its host."""
 SHORT_LIFE = 5.0
 """An agent that failed in less seconds holds the next one of its run back."""
 _BACKOFF = RetryPolicy(first=1.0, longest=60.0)
@@ -51,7 +53,8 @@ class _Worker:
     name: str = ""
     """In that run."""
     born: float = 0.0
-    killed: bool = False
+    killed: float | None = None
+    """When it was told to be killed."""
 
 
 @dataclass(slots=True, eq=False)
@@ -117,9 +120,12 @@ class Ledger:
         """Runs that have agents and no launcher that this keeper has met, and since when."""
         self._leaving: set[str] = set()
         """Hosts that will end."""
+        self._taken: set[str] = set()
+        """Those of them whose machines will be taken, as a launcher says."""
         self._needs = Needs(settings.idle)
         self._needed: int | None = None
         """Workers, now or within the idle time; None: nothing was divided yet."""
+        self._needed_now = 0
         self._trouble = ""
         self._reasons: dict[str, str] = {}
 
@@ -130,13 +136,19 @@ class Ledger:
 
     @property
     def wanted(self) -> int:
-        """Workers that there are to be: what runs need, or have needed within the idle time."""
-        return max(self._settings.minimum, self._needed or 0)
+        """Workers that there are to be: what runs need, or have needed within the idle time, if they still may."""
+        most = max(self._settings.maximum, self._needed_now)
+        return max(self._settings.minimum, min(self._needed or 0, most))
 
     @property
     def busy_hosts(self) -> frozenset[str]:
         """Names of the hosts that have an agent."""
         return frozenset(each.host for each in self._workers if each.uid)
+
+    def given_up(self, now: float) -> tuple[frozenset[str], frozenset[str]]:
+        """Return names of hosts on demand that will be taken, and of those that do not end their agent."""
+        stuck = {each.host for each in self._workers if each.killed is not None and now - each.killed > KILLED}
+        return (frozenset(self._taken), frozenset(stuck)) if self._on_demand else (frozenset(), frozenset())
 
     # What happens.
 
@@ -144,7 +156,7 @@ class Ledger:
         """The pool has another size."""
         self._settings, self._needs.idle = settings, settings.idle
 
-    def run_came(self, hello: RunHello) -> Orders:
+    def run_came(self, hello: RunHello, now: float) -> Orders:
         """A launcher has connected. Raises InvalidDocument if it cannot be."""
         check(hello.wishes)
         check_environment(hello.launch.environment)
@@ -156,18 +168,24 @@ class Ledger:
         used = [int(number) for each in self._of(hello.uid) if (number := each.name.rpartition("-")[2]).isdecimal()]
         count = max([hello.next_worker, before.next_worker if before else 0, *(number + 1 for number in used)])
         has = before.has if before else hello.has
-        self._runs[hello.uid] = _Run(hello.run, hello.since, hello.launch, hello.wishes, has, count)
+        since = min(hello.since, before.since) if before else hello.since
+        self._runs[hello.uid] = _Run(hello.run, since, hello.launch, hello.wishes, has, count)
         self._unknown.pop(hello.uid, None)
-        return self._kills(hello.uid, hello.wishes)
+        return self._ends(hello.uid, hello.wishes, now)
 
-    def run_wishes(self, uid: str, wishes: Wishes) -> Orders:
+    def run_wishes(self, uid: str, wishes: Wishes, now: float) -> Orders:
         """A launcher wishes for something else. Raises InvalidDocument if it cannot be."""
         check(wishes)
         self._runs[uid].wishes = wishes
-        return self._kills(uid, wishes)
+        return self._ends(uid, wishes, now)
 
-    def _kills(self, uid: str, wishes: Wishes) -> Orders:
-        return [order for each in self._of(uid) if each.name in wishes.ends for order in self._kill(each)]
+    def _ends(self, uid: str, wishes: Wishes, now: float) -> Orders:
+        if self._on_demand:  # Their agents may have ended by now.
+            taken = {each.host for each in self._workers if each.host in wishes.taken and each.uid in (uid, "")}
+            self._taken |= taken
+            for host in taken:
+                self.host_leaves(host)
+        return [order for each in self._of(uid) if each.name in wishes.ends for order in self._kill(each, now)]
 
     def run_gone(self, uid: str, now: float) -> None:
         """A launcher's connection has ended."""
@@ -190,12 +208,13 @@ class Ledger:
             self._workers.append(_Worker(hello.host, busy.place, busy.uid, busy.worker, now))
             if busy.uid not in self._runs:
                 self._unknown.setdefault(busy.uid, now)
-        return [order for uid, run in self._runs.items() for order in self._kills(uid, run.wishes)]
+        return [order for uid, run in self._runs.items() for order in self._ends(uid, run.wishes, now)]
 
     def host_gone(self, host: str) -> None:
         """A host's connection has ended. If it lives, it dials again, and tells what agents it has."""
         del self._hosts[host]
         self._leaving.discard(host)
+        self._taken.discard(host)
         self._workers = [each for each in self._workers if each.host != host]
 
     def host_leaves(self, host: str) -> Orders:
@@ -210,12 +229,14 @@ class Ledger:
         for each in self._workers:
             if (each.host, each.place, each.uid, each.name) == (host, message.place, message.uid, message.worker):
                 run = self._runs.get(each.uid)
-                if run and message.code and not each.killed and now - each.born < SHORT_LIFE:
+                if run:  # Or the next agent of that name, where hosts come on demand, would be ended for this one.
+                    run.wishes = run.wishes.without(each.name)
+                if run and message.code and each.killed is None and now - each.born < SHORT_LIFE:
                     run.hold_until = now + run.retry.failed()
                     log.info("%s of %s ended with %d after %.1f s", each.name, run.name, message.code, now - each.born)
                 elif run:
                     run.retry.succeeded()
-                uid, each.uid, each.name, each.killed = each.uid, "", "", False
+                uid, each.uid, each.name, each.killed = each.uid, "", "", None
                 if run and run.lost is None:
                     orders += self._tell(uid, run)
         if host in self._leaving:
@@ -233,6 +254,7 @@ class Ledger:
         """
         self._trouble = trouble
         orders = self._end_lost(now)
+        self._leaving |= self.given_up(now)[1]
         wishes = [run.wish(uid, len(self._of(uid))) for uid, run in self._runs.items()]
         others = sum(each.uid in self._unknown for each in self._workers)
         most = self._settings.maximum
@@ -258,7 +280,8 @@ class Ledger:
             self._needs.note(max(self._standing, len(self._workers)), now)
         waits = any(run.wishes.wanted for run in self._runs.values())
         busy = sum(bool(each.uid) for each in self._workers)
-        self._needed = self._needs.note(max(workers, busy, int(waits)), now)
+        self._needed_now = max(workers, busy, int(waits))
+        self._needed = self._needs.note(self._needed_now, now)
 
     def _fit(self, most: int) -> None:
         """Have so many workers, as far as hosts have places for them. Those that train stay."""
@@ -305,19 +328,19 @@ class Ledger:
                 del self._runs[uid]
                 self._reasons.pop(uid, None)
             elif run.lost is not None and now - run.lost > RETURN:
-                orders += [order for each in self._of(uid) for order in self._kill(each)]
+                orders += [order for each in self._of(uid) for order in self._kill(each, now)]
         for uid, since in list(self._unknown.items()):
             if not self._of(uid):
                 del self._unknown[uid]
             elif now - since > RETURN:
-                orders += [order for each in self._of(uid) for order in self._kill(each)]
+                orders += [order for each in self._of(uid) for order in self._kill(each, now)]
         return orders
 
     @staticmethod
-    def _kill(worker: _Worker) -> Orders:
-        if worker.killed:
+    def _kill(worker: _Worker, now: float) -> Orders:
+        if worker.killed is not None:
             return []
-        worker.killed = True
+        worker.killed = now
         return [(worker.host, KillAgent(worker.uid, worker.name))]
 
     def _of(self, uid: str) -> list[_Worker]:

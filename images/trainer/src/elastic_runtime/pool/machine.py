@@ -136,6 +136,10 @@ class MachineKeeperPlace(KeeperPlace):
             self._notebook.tend(self._now())
 
     @override
+    def give_up(self, taken: Collection[str], stuck: Collection[str]) -> None:
+        """Do nothing: there is one host, for all workers of this machine."""
+
+    @override
     def trouble(self) -> str:
         return ""
 

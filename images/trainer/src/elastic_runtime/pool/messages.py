@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from elastic_runtime.errors import InvalidDocument
 from elastic_runtime.marks import SPARSE, VERSION
 from elastic_runtime.protocol.messages import Vocabulary
 
-POOL_VERSION = 3
+POOL_VERSION = 4
 """Another one with each change of a message."""
 AGENT_FILES = ("ca.crt", "agent.crt", "agent.key")
 """Certificates that an agent of a run has."""
@@ -58,6 +58,13 @@ class Wishes:
     greedy: bool
     ends: tuple[str, ...] = field(default=(), metadata=SPARSE)
     """Workers whose agents are to be killed: they are lost, or have not left in time."""
+    taken: tuple[str, ...] = field(default=(), metadata=SPARSE)
+    """Workers whose machines will be taken, with no rank of the world: no other agent is to come there."""
+
+    def without(self, worker: str) -> Wishes:
+        """Return the same without any that are about a worker: its agent has ended."""
+        ends = tuple(each for each in self.ends if each != worker)
+        return replace(self, ends=ends, taken=tuple(each for each in self.taken if each != worker))
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +96,13 @@ class Granted:
     """Why it has fewer than it wishes for, for people; empty: it has all."""
     trouble: str = field(default="", metadata=SPARSE)
     """Why workers that it has do not come, for people; empty: nobody knows of a reason."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """Keeper, before it ends a connection: why it has no use for who has dialled, for people."""
+
+    reason: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +164,7 @@ class EndHost:
 
 
 ToKeeper = RunHello | Wishes | HostHello | HostLeaves | AgentEnded
-ToLauncher = Granted
-ToHost = ForkAgent | KillAgent | EndHost
+ToLauncher = Granted | Refused
+ToHost = ForkAgent | KillAgent | EndHost | Refused
 TO_KEEPER: Vocabulary[ToKeeper] = Vocabulary(ToKeeper)
 FROM_KEEPER: Vocabulary[ToLauncher | ToHost] = Vocabulary(ToLauncher | ToHost)

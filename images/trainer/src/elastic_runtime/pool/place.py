@@ -56,6 +56,14 @@ class KeeperPlace(Protocol):
             hosts: names of connected hosts.
         """
 
+    def give_up(self, taken: Collection[str], stuck: Collection[str]) -> None:
+        """End hosts in the background that are of no use any more; on demand only. Called repeatedly.
+
+        Args:
+            taken: names of hosts whose machines will be taken.
+            stuck: names of hosts that do not end an agent, or do not say so.
+        """
+
     def trouble(self) -> str:
         """Return why hosts do not start, as sentences; empty: no reason is known."""
 

@@ -190,7 +190,8 @@ class _Namespace(Place):
         pool = await pools.have_up(client, self._pool)
         spec = self._in_pool(spec, self._pool)
         pools.check_run(spec, pool.settings)
-        return await creation.create(client, spec, owner, pool.pods, self._credentials, pool.place)
+        confirm = functools.partial(pools.confirm, client, pool)
+        return await creation.create(client, spec, owner, pool.pods, self._credentials, pool.place, confirm)
 
     @_asking
     async def change(self, client: Client, found: RunDocument, wanted: RunDocument) -> RunDocument:

@@ -10,7 +10,7 @@ from functools import partial
 from uuid import uuid4
 
 from elastic_runtime.clock import utc_now
-from elastic_runtime.documents import from_json, to_json
+from elastic_runtime.documents import from_json, time_to_text, to_json
 from elastic_runtime.errors import (
     ClusterUnavailable,
     Conflict,
@@ -23,7 +23,7 @@ from elastic_runtime.errors import (
 )
 from elastic_runtime.kubernetes.client import Client
 from elastic_runtime.kubernetes.errors import AlreadyExists
-from elastic_runtime.kubernetes.objects import Object
+from elastic_runtime.kubernetes.objects import Object, moment
 from elastic_runtime.kubernetes.resources import (
     CONFIG_MAPS,
     PODS,
@@ -60,6 +60,8 @@ from elastic_training.settings.training_pool import PodPool
 
 COMING, GOING, PAUSE = 60.0, 90.0, 0.5
 """Seconds for another to complete a pool that it brings up, and for all objects of one to go; and between two looks."""
+ATTEMPTS = 3
+"""To have a pool up that others take back, or down."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,17 +85,32 @@ async def have_up(client: Client, wanted: PodPool) -> StandingPool:
         InvalidSettings: it is not up, or with other settings; or a setting cannot work.
         ElasticError: as the API server says.
     """
-    root = await _find(client, wanted.name)
-    if root is not None and root.going:
-        await _gone(client, root)
-        root = None
-    if root is None:
-        if wanted.settings is None:
-            raise _not_up(client, wanted)
-        root = await _bring_up(client, wanted)
-    root = await _completed(client, root)
-    _check_same(root, wanted)
-    return await _standing(client, root)
+    for _ in range(ATTEMPTS):
+        root = await _find(client, wanted.name)
+        if root is not None:
+            root = await _staying(client, root)
+        if root is None:
+            if wanted.settings is None:
+                raise _not_up(client, wanted)
+            root = await _bring_up(client, wanted)
+        if (completed := await _completed(client, root)) is not None:
+            _check_same(completed, wanted)
+            return await _standing(client, completed)
+    problem = f"others have begun to bring pool {wanted.name} up, and have taken it back. Their tasks say why"
+    raise ClusterUnavailable(problem)
+
+
+async def confirm(client: Client, standing: StandingPool) -> None:
+    """Check that a pool is still up, once the root of a run is there: whoever takes it down has not seen that before.
+
+    Raises:
+        Conflict: it is not.
+        ElasticError: as the API server says.
+    """
+    name, uid = standing.place.name, standing.place.uid
+    root = await _find(client, name)
+    if root is None or root.going or _is_ending(root) or root.labels.get(UID_LABEL) != uid:
+        raise Conflict(f"pool {name} is taken down. Try again")
 
 
 async def planned(client: Client, wanted: PodPool) -> StandingPool:
@@ -226,9 +243,16 @@ async def _resize(
 
 async def _take_down(client: Client, name: str) -> None:
     root = await _get(client, name)
-    if runs := await _runs(client, name):
-        raise Conflict(f"pool {name} has runs: {', '.join(runs)}. End them first")
-    await _delete(client, root)
+    # Whoever creates a run sees this in the root, or is seen among the runs.
+    await _annotate(client, root, objects.ENDING, time_to_text(utc_now()))
+    try:
+        if runs := await _runs(client, name):
+            raise Conflict(f"pool {name} has runs: {', '.join(runs)}. End them first")
+        await _delete(client, root)
+    except ElasticError:
+        with suppress(ElasticError):
+            await _annotate(client, root, objects.ENDING, None)
+        raise
     await _gone(client, root)
 
 
@@ -261,26 +285,30 @@ async def _bring_up(client: Client, wanted: PodPool) -> Object:
     try:
         files = await asyncio.to_thread(certificate_files, VALIDITY)
         await create_children(client, made.first(root.uid, files), partial(made.rest, root.uid), "pool")
-        complete = {"metadata": {"uid": root.uid, "annotations": {COMPLETE: ""}}}
-        return await client.patch(CONFIG_MAPS, root.name, complete)
+        return await _annotate(client, root, COMPLETE, "")
     except ElasticError:
         with suppress(ElasticError):
             await _delete(client, root)
         raise
 
 
-async def _completed(client: Client, root: Object) -> Object:
-    """Return the root once all objects of the pool are there."""
+async def _completed(client: Client, root: Object) -> Object | None:
+    """Return the root once all objects of the pool are there. None: who has begun to bring it up takes it back."""
     async for _ in within(COMING, PAUSE):
         if COMPLETE in root.annotations and not root.going:
             return root
-        with suppress(RetryableError):
+        try:
             found = await _get(client, root.labels.get(objects.POOL_LABEL, ""))
-            if found.uid != root.uid:  # It was taken down meanwhile, and is brought up again.
-                return await _completed(client, found)
-            root = found
+        except RunNotFound:
+            return None
+        except RetryableError:
+            continue
+        if found.uid != root.uid:  # It was taken down meanwhile, and is brought up again.
+            return await _completed(client, found)
+        root = found
     # Whoever has brought it up has died half way.
-    await _delete(client, root)
+    with suppress(RunNotFound, Conflict):  # Another task that waited for it has deleted it.
+        await _delete(client, root)
     raise ClusterUnavailable(f"the pool in {root.name} was never completed; what there is of it is deleted. Try again")
 
 
@@ -295,13 +323,44 @@ async def _delete(client: Client, root: Object) -> None:
     await client.delete(CONFIG_MAPS, root.name, uid=root.uid, propagation="Foreground")
 
 
+async def _annotate(client: Client, root: Object, name: str, value: str | None) -> Object:
+    """Set an annotation of a root; None: remove it. Raises RunNotFound or Conflict if it is not there any more."""
+    return await client.patch(CONFIG_MAPS, root.name, {"metadata": {"uid": root.uid, "annotations": {name: value}}})
+
+
+def _is_ending(root: Object) -> bool:
+    """Whether somebody is about to take a pool down. One who died meanwhile does not count after some time."""
+    try:
+        since = moment(root.annotations.get(objects.ENDING, ""))
+        return abs((utc_now() - since).total_seconds()) < GOING
+    except (ValueError, TypeError):  # Somebody else has written it.
+        return False
+
+
+async def _staying(client: Client, root: Object) -> Object | None:
+    """Return the root once nobody is about to take the pool down. None: it is gone. Raises ClusterUnavailable."""
+    if not root.going and not _is_ending(root):
+        return root
+    async for _ in within(GOING, PAUSE):
+        there = await client.find(CONFIG_MAPS, root.name)
+        if there is None or there.uid != root.uid:
+            return None
+        if not there.going and not _is_ending(there):
+            return there
+    raise _still_there(root)
+
+
 async def _gone(client: Client, root: Object) -> None:
     """Return once the objects of a pool that is being taken down are gone."""
     async for _ in within(GOING, PAUSE):
         there = await client.find(CONFIG_MAPS, root.name)
         if there is None or there.uid != root.uid:
             return
-    raise ClusterUnavailable(f"the objects of {root.name} are still being deleted after {GOING:.0f} s")
+    raise _still_there(root)
+
+
+def _still_there(root: Object) -> ClusterUnavailable:
+    return ClusterUnavailable(f"the objects of {root.name} are still being deleted after {GOING:.0f} s")
 
 
 async def _find(client: Client, name: str) -> Object | None:

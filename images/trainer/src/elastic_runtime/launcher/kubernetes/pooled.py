@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import datetime
 
 from typing_extensions import override
@@ -78,6 +79,8 @@ class PooledPods(InPods, PoolMember):
             on_change: called when there is something new.
         """
         self._listener = on_change
+        if root := self._find_root():  # A launcher that replaces another one keeps the run's place.
+            self._since = root.created.timestamp()
         self._read_size()
         self.begin(self._make_launch(), self._wanted)
         self._reconciling = asyncio.create_task(self._reconcile())
@@ -113,6 +116,14 @@ class PooledPods(InPods, PoolMember):
     @override
     def end(self, worker: str, /) -> str:
         return "what is left of it on its machine stays" if is_joined(worker) else super().end(worker)
+
+    @override
+    def replace(self, worker: str, /) -> None:
+        pod = WorkerName.parse(worker).pod
+        if pod in self._leaving and self._pods.deadline(worker) is None:
+            return  # It is given back to the pool, and its machine stays.
+        if pod in self._seen and pod not in self._wishes.taken:
+            self._wish(replace(self._wishes, taken=(*self._wishes.taken, pod)))
 
     @override
     def gone(self, worker: str, /) -> None:

@@ -16,11 +16,11 @@ from elastic_runtime.kubernetes.copies import watched_copy
 from elastic_runtime.kubernetes.deletion_costs import DeletionCosts
 from elastic_runtime.kubernetes.diagnosis import Trouble, troubles
 from elastic_runtime.kubernetes.enrichment import Enrichment
+from elastic_runtime.kubernetes.replacing import REDIAL, Replacing
 from elastic_runtime.kubernetes.resources import REPLICA_SETS
 from elastic_runtime.launcher.decision.facts import Refusal
 from elastic_runtime.launcher.kubernetes.growing import MemoryGrowing
 from elastic_runtime.launcher.kubernetes.pods import InPods, WorkerPods
-from elastic_runtime.launcher.kubernetes.replacing import REDIAL, Replacing
 from elastic_runtime.launcher.kubernetes.scale_down import scale_to_zero
 from elastic_runtime.printable import LONG, printable
 from elastic_runtime.protocol.rank_names import WorkerName

@@ -18,7 +18,16 @@ from elastic_runtime.launcher.decision.facts import Refusal
 from elastic_runtime.launcher.local.workers import CLOSE_TIMEOUT, COMING
 from elastic_runtime.launcher.platform import Share, WorkerSet
 from elastic_runtime.pool.connection import AGAIN, Streams, receive
-from elastic_runtime.pool.messages import FROM_KEEPER, TO_KEEPER, Granted, Launch, RunHello, Wishes, check_environment
+from elastic_runtime.pool.messages import (
+    FROM_KEEPER,
+    TO_KEEPER,
+    Granted,
+    Launch,
+    Refused,
+    RunHello,
+    Wishes,
+    check_environment,
+)
 from elastic_runtime.printable import printable
 from elastic_runtime.protocol.rank_names import WorkerName
 from elastic_runtime.retry import Retry
@@ -53,6 +62,7 @@ class PoolMember(WorkerSet):
     ) -> None:
         self._spec, self._pool, self._connect, self._on_change = spec, pool, connect, on_change
         self._since = time.time()
+        """When the run came to the pool, in seconds since the epoch."""
         self._launch: Launch
         self._granted = Granted(0, (), "")
         self._seen: dict[str, float] = {}
@@ -233,9 +243,9 @@ class PoolMember(WorkerSet):
                 self._is_away(str(error), lost=connected)
                 connected = False
             else:
-                retry.succeeded()
-                connected, self._problem = True, ""
-                await self._converse(*streams)
+                if await self._converse(*streams):
+                    retry.succeeded()
+                    connected = True
             await retry.pause()
 
     def _is_away(self, problem: str, *, lost: bool) -> None:
@@ -249,17 +259,31 @@ class PoolMember(WorkerSet):
         self._nobody.set()
         self._on_change()
 
-    async def _converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._writer = writer
+    async def _converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+        """Returns at the end of the connection whether the keeper has granted anything in it."""
+        self._writer, granted = writer, False
         self._say(TO_KEEPER.write(self._hello()))
         try:
             while isinstance(message := await receive(reader, FROM_KEEPER), Granted):
+                granted, self._problem = True, ""
                 self._heard(message)
+            if isinstance(message, Refused):
+                self._is_refused(message.reason)
+            elif not granted:
+                self._is_refused("it ends the connection, and its log says why")
         except InvalidDocument as error:
-            log.warning("the keeper of pool %s: %s", self._pool.name, printable(error))
+            self._is_refused(str(error))
         finally:
             self._writer = None
             writer.transport.abort()
+        return granted
+
+    def _is_refused(self, reason: str) -> None:
+        problem = f"the keeper of pool {self._pool.name} refuses this run: {printable(reason)}"
+        if problem != self._problem:
+            self._problem = problem
+            log.warning("%s", problem)
+            self._on_change()
 
     def _hello(self) -> RunHello:
         spec, has = self._spec, self._granted.workers
@@ -273,8 +297,8 @@ class PoolMember(WorkerSet):
         self._next = max([self._next, *(int(each) + 1 for each in numbers if each.isdecimal())])
         self._late &= self._seen.keys()
         self._leaving = {worker: by for worker, by in self._leaving.items() if worker in self._seen}
-        ends = tuple(worker for worker in self._wishes.ends if worker in self._seen)
-        self._wishes = replace(self._wishes, ends=ends)
+        for worker in {*self._wishes.ends, *self._wishes.taken} - self._seen.keys():
+            self._wishes = self._wishes.without(worker)
         if not self._seen:
             self._nobody.set()
         self._let_leave()

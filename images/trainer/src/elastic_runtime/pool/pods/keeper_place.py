@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Collection
+import math
+from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from elastic_runtime.kubernetes.copies import watched_copy
 from elastic_runtime.kubernetes.deletion_costs import DeletionCosts
 from elastic_runtime.kubernetes.diagnosis import troubles
 from elastic_runtime.kubernetes.enrichment import Enrichment
+from elastic_runtime.kubernetes.replacing import Replacing
 from elastic_runtime.kubernetes.resources import CONFIG_MAPS, PODS, REPLICA_SETS
 from elastic_runtime.kubernetes.retry import UNTIL_BACK
 from elastic_runtime.pace import RateLimitedLog
@@ -76,6 +78,10 @@ class PodsKeeperPlace(KeeperPlace):
         self._pods = watched_copy(client, PODS, self._changed, labels=labels)
         self._enrichment = Enrichment(client, self._pods, self._changed)
         self._costs = DeletionCosts(client, self._pods)
+        self._now = asyncio.get_running_loop().time
+        self._replacing = Replacing(client, self._pods, self._now, math.inf, self._log_replaced)
+        self._given_up: set[str] = set()
+        """Uids of pods."""
         self._wanted: int | None = None
         """Hosts; None: nothing was divided yet."""
         self._status: PoolStatus | None = None
@@ -85,8 +91,9 @@ class PodsKeeperPlace(KeeperPlace):
         """Since when fewer hosts are wanted than there are."""
         self._busy: frozenset[str] = frozenset()
         self._problem = ""
-        """Why the ReplicaSet cannot be scaled."""
-        self._now = asyncio.get_running_loop().time
+        """Why the ReplicaSet cannot be scaled, for people."""
+        self._unwritten = ""
+        """Why the status cannot be written, for people."""
         self._limited_log = RateLimitedLog(log)
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -107,7 +114,7 @@ class PodsKeeperPlace(KeeperPlace):
     async def open(self, port: int, on_change: Callable[[], None]) -> None:
         self._on_change = on_change
         follow = [copy.run() for copy in (self._root, self._set, self._pods)]
-        act = [self._enrichment.follow(), self._costs.follow(), self._write()]
+        act = [self._enrichment.follow(), self._costs.follow(), self._replacing.follow(), self._write()]
         self._tasks = [asyncio.create_task(each) for each in (*follow, *act)]
         log.info("pool %s is kept at %s:%d", self._settings.pool, self.address, port)
 
@@ -143,10 +150,29 @@ class PodsKeeperPlace(KeeperPlace):
             self._due.set()
 
     @override
+    def give_up(self, taken: Collection[str], stuck: Collection[str]) -> None:
+        for pod in [each for each in self._pods.objects.values() if each.uid not in self._given_up]:
+            if pod.name in stuck:
+                self._given_up.add(pod.uid)
+                self._replacing.end_now(pod, "its agent does not end")
+            elif pod.name in taken:
+                self._given_up.add(pod.uid)
+                self._replacing.give_up(pod)
+
+    def _log_replaced(self) -> None:
+        for each in self._replacing.warnings():
+            log.warning("%s", printable(each))
+
+    @override
     def trouble(self) -> str:
         replica_set = self._set.objects.get(self._names.worker)
         found = troubles(replica_set, self._pods.objects.values(), self._enrichment.warnings)
-        return "; ".join([*([self._problem] if self._problem else []), *(each.sentence for each in found)])
+        own = {
+            f"the pool's ReplicaSet {self._names.worker} cannot be scaled": self._problem,
+            f"the pool's status {self._names.status} cannot be written": self._unwritten,
+        }
+        told = [f"{what}: {problem}" for what, problem in own.items() if problem]
+        return "; ".join([*told, *(each.sentence for each in found)])
 
     @override
     def publish(self, status: PoolStatus) -> None:
@@ -159,6 +185,9 @@ class PodsKeeperPlace(KeeperPlace):
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._replacing.close()
+        if not self.is_up():
+            return  # A status of that name may be another incarnation's.
         with contextlib.suppress(TimeoutError, ElasticError):
             async with asyncio.timeout(LAST_WRITE):
                 await self._write_status()
@@ -176,11 +205,10 @@ class PodsKeeperPlace(KeeperPlace):
         while True:
             await self._due.wait()
             self._due.clear()
-            try:
-                await self._write_status()
-                await self._scale()
-            except ElasticError as error:
-                self._limited_log.warning("the pool cannot be written yet: %s", printable(error, LONG))
+            # Each without the other: pods that come are of more use than a status, and that says why they do not.
+            self._problem, self._unwritten = await _problem_of(self._scale), await _problem_of(self._write_status)
+            if problem := self._problem or self._unwritten:
+                self._limited_log.warning("the pool cannot be written yet: %s", problem)
                 self._due.set()
                 await retry.pause()
             else:
@@ -190,16 +218,8 @@ class PodsKeeperPlace(KeeperPlace):
     async def _scale(self) -> None:
         size, wanted = self._size(), self._wanted
         too_early = self._smaller is not None and self._now() - self._smaller <= COSTS_WRITTEN
-        if size == wanted:
-            self._problem = ""
-        if wanted is None or size in (None, wanted) or too_early:
-            return
-        try:
+        if wanted is not None and size not in (None, wanted) and not too_early:
             await self._client.patch(REPLICA_SETS, self._names.worker, {"spec": {"replicas": wanted}}, "scale")
-        except ElasticError as error:
-            self._problem = f"the pool's ReplicaSet {self._names.worker} cannot be scaled: {printable(error, LONG)}"
-            raise
-        self._problem = ""
 
     async def _write_status(self) -> None:
         status = self._status
@@ -208,3 +228,12 @@ class PodsKeeperPlace(KeeperPlace):
         with contextlib.suppress(RunNotFound):  # The pool is taken down.
             await self._client.patch(CONFIG_MAPS, self._names.status, {"data": {STATUS_KEY: to_json(status)}})
         self._written = status
+
+
+async def _problem_of(write: Callable[[], Awaitable[None]]) -> str:
+    """Write. Returns what the API server says against it; empty: nothing."""
+    try:
+        await write()
+    except ElasticError as error:
+        return printable(error, LONG)
+    return ""

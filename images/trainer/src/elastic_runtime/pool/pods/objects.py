@@ -32,6 +32,9 @@ POOL_LABEL = f"{PREFIX}/pool"
 """On every object and pod, and on launchers of runs that the pool has: its name."""
 SETTINGS = f"{PREFIX}/pool-settings"
 """Annotation of the root: JSON of the :class:`~elastic_runtime.pool.settings.PoolSettings`."""
+ENDING = f"{PREFIX}/pool-ending"
+"""Annotation of the root: since when somebody looks whether the pool has runs, to take it down. No run is created
+meanwhile."""
 STATUS_KEY = "status.json"
 
 KEEPER_PORT = 7078

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
@@ -49,8 +49,11 @@ async def create(
     pods: Pods,
     credentials: Mapping[str, str] | None = None,
     pool: InPool | None = None,
+    confirm: Callable[[], Awaitable[None]] | None = None,
 ) -> RunDocument:
     """Lay the run down, whole, or leave nothing of it; the arguments are those of :func:`run_objects`.
+
+    ``confirm`` is called when others can see the run's root, before all else is created; it may raise an ElasticError.
 
     Raises:
         InvalidSettings: a setting cannot work, or the server does not accept it; what had been made is deleted.
@@ -78,6 +81,8 @@ async def create(
     except AlreadyExists:
         made = await _created_before(client, spec)
     try:
+        if confirm:
+            await confirm()
         return await _complete(client, made, objects)
     except ElasticError as error:
         await _take_back(client, made, error)

@@ -98,7 +98,7 @@ class Replacing:
         self.look()
 
     def warnings(self) -> tuple[str, ...]:
-        """Return new warnings about pods that were deleted because no agent connected."""
+        """Return new warnings about pods that were deleted although nothing takes their machines."""
         told, self._warnings = tuple(self._warnings), []
         return told
 
@@ -109,7 +109,8 @@ class Replacing:
             if waiting.when() <= loop.time() + seconds:
                 return
             waiting.cancel()
-        self._silent[pod.uid] = loop.call_later(seconds, self._end_now, pod, seconds)
+        why = f"its agent has not connected for {seconds:.0f} s"
+        self._silent[pod.uid] = loop.call_later(seconds, self.end_now, pod, why)
 
     def has_ended(self, pod: Pod) -> bool:
         """Whether it is deleted because its agent was lost: an agent that wakes up then is not let in again."""
@@ -121,9 +122,12 @@ class Replacing:
             waiting.cancel()
         self._silent.clear()
 
-    def _end_now(self, pod: Pod, seconds: float) -> None:
+    def end_now(self, pod: Pod, why: str) -> None:
+        """Have it deleted, whatever it does, once; ``why`` is for people."""
+        if pod.going or pod.uid in self._ended | self._kept:
+            return
         self._silent.pop(pod.uid, None)
-        self._warnings.append(f"pod {pod.name} is deleted: its agent has not connected for {seconds:.0f} s")
+        self._warnings.append(f"pod {pod.name} is deleted: {why}")
         self._on_warning()
         self._ended.add(pod.uid)
         self._doomed.put_nowait(pod)
