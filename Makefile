@@ -207,11 +207,11 @@ around = $(if $(filter kubernetes,$(PLACE)),tools/cluster with -- sh -c '$(AIRFL
     tools/cluster load build/trainer-image.tar && exec "$$@"' sh)$(if $(filter slurm spark ray,$(PLACE)),tools/$(PLACE) with --)
 place_bin = $(if $(filter kubernetes,$(PLACE)),$(AIRFLOW),$(TRAINER))
 
-chaos: setup ## random faults on local runs, or PLACE=kubernetes, slurm, spark, ray; ROUNDS, SEED, JOBS, LOAD, ENGINE, …: see tests/README.md
+chaos: setup ## random faults on local runs, or PLACE=kubernetes, slurm, spark, ray, pool; ROUNDS, SEED, JOBS, LOAD, ENGINE, …: see tests/README.md
 	@$(around) $(place_bin)/python -m tests.chaos $(foreach option,PLACE ROUNDS SEED PLAN REPEAT ENGINE JOBS LOAD MINUTES,\
 	    $(if $($(option)),--$(shell tr A-Z a-z <<< $(option)) $($(option))))
 
-test-matrix: setup ## each training through each fault alone; PLACE=kubernetes, slurm, spark, ray: there; TESTS: some, as pytest -k; half an hour, not a part of `make test`
+test-matrix: setup ## each training through each fault alone; PLACE=kubernetes, slurm, spark, ray, pool: there; TESTS: some, as pytest -k; half an hour, not a part of `make test`
 	@$(around) env PLACE=$(or $(PLACE),local) \
 	    $(call pytest,$(place_bin),matrix-$(or $(PLACE),local),$(if $(TESTS),-k "$(TESTS)") tests/matrix)
 

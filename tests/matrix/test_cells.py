@@ -150,7 +150,7 @@ def test_a_launcher_is_killed_and_the_next_one_goes_on(played: Played) -> None:
     assert [each.stored >= HALF for each in found.outcome.tries] == [True, False]
 
 
-@pytest.mark.skipif(not WITHOUT_CHECKPOINTS or PLACE == "kubernetes", reason="no engine of tests is there")
+@pytest.mark.skipif(not WITHOUT_CHECKPOINTS or PLACE in ("kubernetes", "pool"), reason="no engine of tests is there")
 @pytest.mark.parametrize("played", WITHOUT_CHECKPOINTS, indirect=True)
 def test_without_checkpoints_the_next_launcher_begins_again(played: Played) -> None:
     assert [each.first for each in played(plan(Fault(2.0, FaultKind.LOSE_LAUNCHER))).outcome.tries] == [1, 1]
