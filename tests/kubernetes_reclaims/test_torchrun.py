@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from tests.kubernetes_reclaims.conftest import Start
-from tests.kubernetes_reclaims.pod_run import Place
+from tests.kubernetes_reclaims.pod_run import TIMING, Place
 from tests.plain_torchrun import SPEC, sized_noticed_and_lost, through_sizes_a_notice_and_a_loss
 
 pytestmark = pytest.mark.timeout(600)
@@ -17,5 +19,6 @@ def test_it_goes_through_sizes_a_notice_and_a_loss(start: Start, place: Place) -
     folder.mkdir()
     folder.chmod(0o777)  # ranks are another user
     plain = sized_noticed_and_lost(folder)
-    run = start(plain.script, (1, 2, 3), **SPEC)
+    # All ranks write their checkpoint and end, and the others begin anew, before the pod that is deleted may end.
+    run = start(plain.script, (1, 2, 3), timing=replace(TIMING, leave_grace=SPEC["restart"].grace), **SPEC)
     through_sizes_a_notice_and_a_loss(run, plain, run.delete_worker, run.finish)

@@ -16,6 +16,8 @@ from tests.shard_trials import assert_each_is_counted_once, loses_a_rank_shrinks
 
 pytestmark = pytest.mark.timeout(120)
 PER_STEP = 12
+LEASE = 4.0
+"""Seconds; a rank takes 0.03 for a shard, where it has a core."""
 
 
 @pytest.mark.shows(engine="torch-shards", fault=("resize", "rank"), place="local")
@@ -52,7 +54,7 @@ def test_a_rank_that_keeps_a_shard_costs_the_others_nothing(start: Start) -> Non
         (1, 3, 3),
         engine="torch",
         recovery=RecoverySpec(backoff=0.1),
-        environment={"SHARDS": json.dumps([count, 0.3, 0.01, "asynchronous", 2.0])},
+        environment={"SHARDS": json.dumps([count, 0.3, 0.01, "asynchronous", LEASE])},
     )
 
     status = run.succeed()
