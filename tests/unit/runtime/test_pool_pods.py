@@ -25,7 +25,15 @@ from elastic_runtime.net import certificates
 from elastic_runtime.pool import host
 from elastic_runtime.pool.connection import connect, receive
 from elastic_runtime.pool.keeper import Keeper
-from elastic_runtime.pool.messages import FROM_KEEPER, TO_KEEPER, AgentEnded, ForkAgent, HostHello, HostLeaves
+from elastic_runtime.pool.messages import (
+    FROM_KEEPER,
+    TO_KEEPER,
+    AgentEnded,
+    ForkAgent,
+    HostHello,
+    HostLeaves,
+    KillAgent,
+)
 from elastic_runtime.pool.pods import objects
 from elastic_runtime.pool.pods.__main__ import host_settings, keeper_settings
 from elastic_runtime.pool.pods.__main__ import parse_arguments as parse_command
@@ -52,6 +60,7 @@ class Bench:
     def __init__(self, folder: Path) -> None:
         self.folder, self.place = folder, FakePlace()
         self.forked: list[ForkAgent] = []
+        self.killed: list[str] = []
 
     async def lay_down(self) -> None:
         labels = objects.labels("team-a", "pool-uid", PoolPart.ROOT)
@@ -114,6 +123,8 @@ class Bench:
             while (message := await receive(reader, FROM_KEEPER)) is not None:
                 if isinstance(message, ForkAgent):
                     self.forked.append(message)
+                elif isinstance(message, KillAgent):
+                    self.killed.append(message.worker)
 
         say(HostHello(name, 1))
         task = asyncio.create_task(obey())
@@ -125,7 +136,7 @@ class Bench:
             writer.transport.abort()
 
     @asynccontextmanager
-    async def member(self) -> AsyncIterator[PooledPods]:
+    async def member(self, term: int = 1) -> AsyncIterator[PooledPods]:
         """The workers of the run, as its launcher has them."""
         assert SPEC.pool is not None
         access = PoolAccess(
@@ -140,7 +151,7 @@ class Bench:
 
         root = watched_copy(self.place.api, CONFIG_MAPS, lambda: None, fields=f"metadata.name={SPEC.name}")
         await root.fill()
-        made = PooledPods(self.place.api, SPEC, SPEC.pool, access, root)
+        made = PooledPods(self.place.api, SPEC, SPEC.pool, access, root, term)
         await made.fill()
         following = asyncio.create_task(root.run())
         try:
@@ -247,6 +258,27 @@ def test_a_pod_whose_machine_will_be_taken_is_deleted_but_none_that_is_only_give
             assert not await bench.is_gone("pod-y")
 
     within(tmp_path, test)
+
+
+def test_a_launcher_that_replaces_one_that_is_cut_off_has_the_workers(tmp_path: Path) -> None:
+    async def test(bench: Bench) -> None:
+        async with bench.kept(), bench.member() as old, bench.host("pod-x") as say:
+            await until(lambda: len(bench.forked) == 1, "an agent")
+            async with bench.member(term=2) as new:
+                await until(lambda: "has replaced this one" in words(old), "the older one is told")
+                await until(lambda: bench.killed == ["pod-x"], "its agent is killed")
+                say(AgentEnded(0, SPEC.uid, "pod-x", -9))
+                await until(lambda: len(bench.forked) == 2, "an agent of the new one")
+                await until(lambda: new.expects("pod-x"), "it has it")
+                await until(lambda: "a second launcher" in words(old), "it dials again in vain")
+
+    within(tmp_path, test)
+
+
+def words(run: PooledPods) -> str:
+    """Why a run waits."""
+    refusal = run.refusal()
+    return refusal.words if refusal else ""
 
 
 class Forks:

@@ -158,6 +158,10 @@ class Keeper:
             async with asyncio.timeout(GREETING):
                 hello = await receive(reader, TO_KEEPER)
             if isinstance(hello, RunHello):
+                if self._ledger.supersedes(hello):
+                    self._send(hello.uid, Refused("another launcher of this run has replaced this one"))
+                    self._writers.pop(hello.uid).close()
+                    self._ledger.run_gone(hello.uid, self._now())
                 orders = self._ledger.run_came(hello, self._now())
                 await self._converse(hello.uid, reader, writer, orders, of_run=True)
             elif isinstance(hello, HostHello):
@@ -196,7 +200,7 @@ class Keeper:
         self._deliver(orders)
         self._changed.set()
         try:
-            while (message := await receive(reader, TO_KEEPER)) is not None:
+            while (message := await receive(reader, TO_KEEPER)) is not None and self._writers.get(name) is writer:
                 if isinstance(message, Wishes) and of_run:
                     orders = self._ledger.run_wishes(name, message, self._now())
                 elif isinstance(message, AgentEnded) and not of_run:
@@ -208,9 +212,10 @@ class Keeper:
                 self._deliver(orders)
                 self._changed.set()
         finally:
-            del self._writers[name]
-            if of_run:
-                self._ledger.run_gone(name, self._now())
-            else:
-                self._ledger.host_gone(name)
-            self._changed.set()
+            if self._writers.get(name) is writer:  # Else another launcher of the run has replaced this one.
+                del self._writers[name]
+                if of_run:
+                    self._ledger.run_gone(name, self._now())
+                else:
+                    self._ledger.host_gone(name)
+                self._changed.set()

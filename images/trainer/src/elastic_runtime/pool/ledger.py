@@ -65,6 +65,7 @@ class _Run:
     wishes: Wishes
     has: int
     next_worker: int
+    term: int = 0
     told: Granted | None = None
     lost: float | None = None
     """When its launcher's connection ended; None: it is here."""
@@ -156,12 +157,17 @@ class Ledger:
         """The pool has another size."""
         self._settings, self._needs.idle = settings, settings.idle
 
+    def supersedes(self, hello: RunHello) -> bool:
+        """Whether a launcher of that run is here that another has replaced, and that may not know it."""
+        before = self._runs.get(hello.uid)
+        return before is not None and before.lost is None and hello.term > before.term
+
     def run_came(self, hello: RunHello, now: float) -> Orders:
         """A launcher has connected. Raises InvalidDocument if it cannot be."""
         check(hello.wishes)
         check_environment(hello.launch.environment)
         before = self._runs.get(hello.uid)
-        if before is not None and before.lost is None:
+        if before is not None and (before.lost is None or hello.term < before.term):
             raise InvalidDocument(f"a second launcher of run {hello.run}")
         if before is None and len(self._runs) >= MOST_RUNS:
             raise InvalidDocument(f"there are {MOST_RUNS} runs in the pool")
@@ -169,9 +175,12 @@ class Ledger:
         count = max([hello.next_worker, before.next_worker if before else 0, *(number + 1 for number in used)])
         has = before.has if before else hello.has
         since = min(hello.since, before.since) if before else hello.since
-        self._runs[hello.uid] = _Run(hello.run, since, hello.launch, hello.wishes, has, count)
+        self._runs[hello.uid] = _Run(hello.run, since, hello.launch, hello.wishes, has, count, hello.term)
         self._unknown.pop(hello.uid, None)
-        return self._ends(hello.uid, hello.wishes, now)
+        if before is None or hello.term == before.term:
+            return self._ends(hello.uid, hello.wishes, now)
+        # Agents of the launcher before dial that one alone.
+        return [order for each in self._of(hello.uid) for order in self._kill(each, now)]
 
     def run_wishes(self, uid: str, wishes: Wishes, now: float) -> Orders:
         """A launcher wishes for something else. Raises InvalidDocument if it cannot be."""

@@ -81,6 +81,9 @@ class RunHello:
     """Number of the next worker: no name is used twice in a run."""
     launch: Launch
     wishes: Wishes
+    term: int = field(default=0, metadata=SPARSE)
+    """Number of this launcher among those of the run: a later one is the run's, whoever is still connected. 0: there is
+    no other."""
     version: int = field(default=POOL_VERSION, metadata=VERSION)
 
 

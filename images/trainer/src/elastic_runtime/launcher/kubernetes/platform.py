@@ -92,7 +92,7 @@ class KubernetesPlatform(Platform):
             client, CONFIG_MAPS, self._root_changed, self._lease.restart, fields=f"metadata.name={self._names.root}"
         )
         if spec.pool and access:
-            self.workers = PooledPods(client, spec, spec.pool, access, self._root)
+            self.workers = PooledPods(client, spec, spec.pool, access, self._root, leadership.term.number)
         else:
             self.workers = PodWorkers(client, spec)
         self._publisher = Publisher(leadership.write, self._ended)

@@ -47,15 +47,16 @@ class PooledPods(InPods, PoolMember):
         pool: its place there.
         access: addresses and certificates.
         root: copy of the run's root, which has the requested size.
+        term: number of this launcher among those of the run.
     """
 
     def __init__(
-        self, client: Client, spec: RunSpec, pool: PoolSpec, access: PoolAccess, root: Reflector[Object]
+        self, client: Client, spec: RunSpec, pool: PoolSpec, access: PoolAccess, root: Reflector[Object], term: int
     ) -> None:
         super().__init__(
             spec, pool, lambda: connect(*access.keeper, access.tls, f"pool {pool.name}"), self._tell_change
         )
-        self._client, self._access, self._root = client, access, root
+        self._client, self._access, self._root, self._term = client, access, root, term
         self._listener: Callable[[], None] = lambda: None
         labels = objects.selector(pool.name, access.uid, PoolPart.HOST)
         audience = objects.audience(pool.name, access.uid)

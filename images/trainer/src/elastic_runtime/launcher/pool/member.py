@@ -61,8 +61,8 @@ class PoolMember(WorkerSet):
         on_change: Callable[[], None],
     ) -> None:
         self._spec, self._pool, self._connect, self._on_change = spec, pool, connect, on_change
-        self._since = time.time()
-        """When the run came to the pool, in seconds since the epoch."""
+        self._since, self._term = time.time(), 0
+        """When the run came to the pool, in seconds since the epoch; and this launcher's number among the run's."""
         self._launch: Launch
         self._granted = Granted(0, (), "")
         self._seen: dict[str, float] = {}
@@ -287,7 +287,7 @@ class PoolMember(WorkerSet):
 
     def _hello(self) -> RunHello:
         spec, has = self._spec, self._granted.workers
-        return RunHello(spec.name, spec.uid, self._since, has, self._next, self._launch, self._wishes)
+        return RunHello(spec.name, spec.uid, self._since, has, self._next, self._launch, self._wishes, self._term)
 
     def _heard(self, granted: Granted) -> None:
         now = time.monotonic()
