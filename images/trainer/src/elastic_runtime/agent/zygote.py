@@ -26,7 +26,6 @@ them. A process in a session of its own is left alone.
 from __future__ import annotations
 
 import asyncio
-import atexit
 import contextlib
 import ctypes
 import gc
@@ -34,30 +33,20 @@ import importlib
 import json
 import logging
 import os
-import random
-import runpy
 import select
 import signal
 import socket
 import struct
 import subprocess
 import sys
-import threading
 import time
-import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, NoReturn
 
-from elastic_runtime.agent.command import Entry, PythonCommand, cold, parse
+from elastic_runtime.agent.rank_process import Rank, become
 from elastic_runtime.errors import InvalidSettings
 from elastic_runtime.printable import printable
-from elastic_runtime.protocol.rank_link import SCRIPTS
-from elastic_runtime.protocol.rank_sockets import RANK_FD, RANK_FD_INODE
-from elastic_runtime.run.jobs import NOTICE_TO_ALL
-from elastic_runtime.script.breakpoints import refuse_breakpoints
-from elastic_runtime.script.stacks import dump_on_signal
-from elastic_runtime.world import WORLD, current_world
+from elastic_runtime.world import WORLD
 
 log = logging.getLogger(__name__)
 
@@ -348,17 +337,6 @@ def die_with_parent(parent: int) -> None:
             os._exit(1)
 
 
-@dataclass(frozen=True, slots=True)
-class _Rank:
-    """Rank that a forked child becomes."""
-
-    command: list[str]
-    environment: dict[str, str]
-    directory: str | None
-    descriptors: list[int]
-    warm: bool
-
-
 class Zygote:
     """Args: control: the socket to the agent. warm: whether the imports succeeded."""
 
@@ -370,7 +348,7 @@ class Zygote:
         """Process groups whose leader has ended by itself, and until when their other processes may run."""
         self._keeper = Keeper(control.fileno())
 
-    def serve(self) -> _Rank | None:
+    def serve(self) -> Rank | None:
         """Until the agent hangs up. In a forked child it returns what that child has to run."""
         wake_read, wake_write = os.pipe()
         os.set_blocking(wake_write, False)
@@ -427,7 +405,7 @@ class Zygote:
             if name == rank_id:  # Not reaped yet, so the pid is still this rank's.
                 send(pid, number)
 
-    def _fork(self, message: dict[str, Any], descriptors: list[int]) -> _Rank | None:
+    def _fork(self, message: dict[str, Any], descriptors: list[int]) -> Rank | None:
         rank_id = message["start"]
         zygote = os.getpid()
         # A SIGTERM that is ignored here must not be lost in the child: it is kept until the child is ready for it.
@@ -448,7 +426,7 @@ class Zygote:
         die_with_parent(zygote)
         self._control.close()
         self._keeper.close_in_child()
-        return _Rank(message["command"], message["environment"], message["directory"], descriptors, self._warm)
+        return Rank(message["command"], message["environment"], message["directory"], descriptors, self._warm)
 
 
 def _ended_child() -> tuple[int, int] | None:
@@ -458,103 +436,6 @@ def _ended_child() -> tuple[int, int] | None:
     except ChildProcessError:
         return None
     return (pid, status) if pid else None
-
-
-def _end_by_sigterm() -> None:
-    """In children of a rank: multiprocessing ends its workers so."""
-    if signal.getsignal(signal.SIGTERM) is signal.SIG_IGN:
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
-
-
-def become(rank: _Rank) -> NoReturn:
-    """Turn this forked child into what was asked for, and end with its exit status."""
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    if NOTICE_TO_ALL in os.environ:
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        signal.signal(signal.SIGHUP, signal.SIG_DFL)  # By which it ends; nohup, say, has had it ignored.
-        os.register_at_fork(after_in_child=_end_by_sigterm)
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
-    stdout, stderr, link = rank.descriptors
-    os.dup2(stdout, 1)
-    os.dup2(stderr, 2)
-    os.close(stdout)
-    os.close(stderr)
-    os.set_inheritable(link, True)
-    own = {RANK_FD: str(link), RANK_FD_INODE: str(os.fstat(link).st_ino), "PYTHONUNBUFFERED": "1"}
-    os.environ.update(rank.environment, **own)
-    python = parse(rank.command)
-    try:
-        if rank.directory:
-            os.chdir(rank.directory)
-        if python is None or not rank.warm:
-            command = cold(rank.command)
-            os.execvp(command[0], command)  # noqa: S606 - no shell is wanted
-    except OSError as error:
-        sys.stderr.write(f"cannot start {rank.command[0]} in {rank.directory or '.'}: {error}\n")
-        sys.stderr.flush()
-        os._exit(127)
-    _end_like_python(lambda: _run_warm(python))
-
-
-def _end_like_python(run: Callable[[], None]) -> NoReturn:
-    """Run to the end as the interpreter would, but for the dismantling of its modules.
-
-    That takes a second with torch, since it touches, and so copies, every page shared with the parent;
-    multiprocessing's forked children leave it out, too.
-    """
-    code: object = 0
-    try:
-        run()
-    except SystemExit as end:
-        code = end.code
-    except BaseException as error:  # noqa: BLE001 - reported and turned into the exit status, as the interpreter does
-        _report(error)
-        code = 1
-    if code is not None and not isinstance(code, int):
-        sys.stderr.write(f"{code}\n")
-        code = 1
-    try:
-        threading._shutdown()  # type: ignore[attr-defined]  # waits for threads that are no daemons
-        atexit._run_exitfuncs()
-    finally:
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit((code or 0) & 0xFF)
-
-
-def _report(error: BaseException) -> None:
-    """From the script's first frame on, as the interpreter does: what leads there says nothing of what went wrong."""
-    shown = error.__traceback__
-    while shown and shown.tb_next and shown.tb_frame.f_code.co_filename in (__file__, "<frozen runpy>"):
-        shown = shown.tb_next
-    traceback.print_exception(error.with_traceback(shown))
-
-
-def _run_warm(python: PythonCommand) -> None:
-    random.seed()  # A fork inherits the state; a process of its own would have one of its own.
-    if numpy := sys.modules.get("numpy"):
-        numpy.random.seed()
-    for stream in (sys.stdout, sys.stderr):
-        stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]  # TextIOWrapper unless somebody replaced it
-    if WORLD in os.environ:  # A rank; an agent has none.
-        dump_on_signal()
-        refuse_breakpoints()
-        current_world().prepare()
-    sys.argv = [python.target, *python.arguments]
-    if scripts := os.environ.get(SCRIPTS):  # PYTHONPATH is for those that start anew.
-        sys.path.insert(1, scripts)
-    if python.entry is Entry.SCRIPT:
-        sys.path[0] = os.path.dirname(os.path.abspath(python.target))
-        runpy.run_path(python.target, run_name="__main__")
-        return
-    sys.path[0] = os.getcwd()
-    if python.entry is Entry.MODULE:
-        runpy.run_module(python.target, run_name="__main__", alter_sys=True)
-    else:
-        sys.argv[0] = "-c"
-        exec(compile(python.target, "<string>", "exec"), {"__name__": "__main__"})  # noqa: S102 - the user's own
 
 
 def fork_ahead() -> tuple[socket.socket, int]:
