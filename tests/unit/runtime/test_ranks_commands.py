@@ -36,6 +36,26 @@ gate = threading.Event()
 threading.Thread(target=wait).start()
 threading.Timer(0.05, gate.set).start()
 """
+JOINED = """
+import atexit, os, signal, sys, threading, time
+atexit.register(print, "late")
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(5))
+def ask():
+    while threading.main_thread().is_alive():
+        time.sleep(0.001)
+    os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep(60)
+threading.Thread(target=ask).start()
+"""
+INTO_FILE = """
+import atexit, sys
+atexit.register(lambda: print("late", file=sys.__stdout__))
+with open("/dev/null", "w") as file:
+    sys.stdout = file
+    print("step 1")
+"""
+FULL = "import sys; sys.{0} = open('/dev/full', 'w'); print(1, file=sys.{0})"
+CLOSED_STDERR = "import atexit, sys; atexit.register(print, 'late'); sys.stderr{0}; {1}"
 MAIN = """
 import pickle, sys
 class Thing: pass
@@ -69,6 +89,19 @@ CASES: Mapping[str, Case] = {
     "SIGTERM": Case(code("import os, signal; os.kill(os.getpid(), signal.SIGTERM)"), -signal.SIGTERM),
     "abort": Case(code("import os; os.abort()"), -signal.SIGABRT),
     "threads and exit functions": Case(("python", "late.py"), 0, ("thread late", "late")),
+    "handler that exits while threads are joined": Case(("python", "joined.py"), 0, ("late",), ("SystemExit: 5",)),
+    "stdout in a file that is closed": Case(("python", "into_file.py"), 0, ("late",)),
+    "closed stdout": Case(code("import sys; sys.stdout.close()"), 0),
+    "no stdout": Case(code("import sys; sys.stdout = None"), 0),
+    "another stdout": Case(code("import io, sys; print('a', end=''); sys.stdout = io.StringIO()"), 0, ("a",)),
+    "full stdout": Case(code(FULL.format("stdout")), 120, (), ("OSError: [Errno 28] No space left on device",)),
+    "full stderr": Case(code(FULL.format("stderr")), 120),
+    "closed stderr": Case(code(CLOSED_STDERR.format(".close()", "pass")), 0, ("late",)),
+    "closed stderr, exit with a text": Case(code(CLOSED_STDERR.format(".close()", "sys.exit('no')")), 1, ("late",)),
+    "closed stderr, exception": Case(code(CLOSED_STDERR.format(".close()", "1 / 0")), 1, ("late",)),
+    "no stderr, exit with a text": Case(code(CLOSED_STDERR.format(" = None", "sys.exit('no')")), 1, ("late",), ("no",)),
+    "no stderr, exception": Case(code(CLOSED_STDERR.format(" = None", "1 / 0")), 1, ("late",)),
+    "exit with a number that is too large": Case(code("import sys; sys.exit(2**70)"), 255),
     "no newline at the end": Case(code("print('a'); print('b', end='')"), 0, ("a", "b")),
     "empty lines": Case(code("print('\\n\\nx')"), 0, ("", "", "x")),
     "progress bar": Case(code("print('1%\\r50%\\r100%\\r'); print('dos\\r')"), 0, ("100%", "dos")),
@@ -94,6 +127,8 @@ def all_run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     (folder / "package" / "__init__.py").touch()
     (folder / "package" / "module.py").write_text(MODULE)
     (folder / "late.py").write_text(LATE)
+    (folder / "joined.py").write_text(JOINED)
+    (folder / "into_file.py").write_text(INTO_FILE)
     (folder / "main.py").write_text(MAIN)
 
     async def run() -> Worker:
