@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import py_compile
 import signal
 import sys
+import zipapp
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -56,6 +58,25 @@ with open("/dev/null", "w") as file:
 """
 FULL = "import sys; sys.{0} = open('/dev/full', 'w'); print(1, file=sys.{0})"
 CLOSED_STDERR = "import atexit, sys; atexit.register(print, 'late'); sys.stderr{0}; {1}"
+LATE_PICKLES = """
+import atexit, pickle, threading
+class Net: pass
+def save(word): print(word, pickle.loads(pickle.dumps(Net())).__class__ is Net)
+atexit.register(save, "exit function")
+def wait():
+    threading.main_thread().join()
+    save("thread")
+threading.Thread(target=wait).start()
+"""
+PICKLED_LATE = ("thread True", "exit function True")
+NAMES = """
+import os, sys
+print(sorted(name for name in globals() if name.startswith("__") and name != "__annotations__"))
+print(__name__, repr(__package__), __spec__ and __spec__.name, __loader__ is not None, type(__builtins__).__name__)
+print([os.path.relpath(sys.argv[0]), *sys.argv[1:]], os.path.relpath(sys.path[0] or "."))
+"""
+WITH_FILE = "['__builtins__', '__cached__', '__doc__', '__file__', '__loader__', '__name__', '__package__', '__spec__']"
+FUTURE = "def f(batch: int): pass\nprint(f.__annotations__)"
 MAIN = """
 import pickle, sys
 class Thing: pass
@@ -79,6 +100,40 @@ CASES: Mapping[str, Case] = {
     "module": Case(("python", "-m", "package.module", "-x"), 0, ("__main__ package ['-x'] module.py True",)),
     "code": Case((*code("import sys; print(sys.argv, __name__)"), "-v"), 0, ("['-c', '-v'] __main__",)),
     "classes of the script": Case(("python", "main.py"), 0, ("True True",)),
+    "late pickles of a script": Case(("python", "pickles.py"), 0, PICKLED_LATE),
+    "late pickles of a module": Case(("python", "-m", "pickles"), 0, PICKLED_LATE),
+    "late pickles of code": Case(code(LATE_PICKLES), 0, PICKLED_LATE),
+    "late pickles of a folder": Case(("python", "folder"), 0, PICKLED_LATE),
+    "names of a script": Case(
+        ("python", "names/__main__.py"),
+        0,
+        (WITH_FILE, "__main__ None None True module", "['names/__main__.py'] names"),
+    ),
+    "names of compiled code": Case(
+        ("python", "compiled.pyc"), 0, (WITH_FILE, "__main__ None None True module", "['compiled.pyc'] .")
+    ),
+    "names of a folder": Case(
+        ("python", "names", "x"), 0, (WITH_FILE, "__main__ '' __main__ True module", "['names', 'x'] names")
+    ),
+    "names of an archive": Case(
+        ("python", "names.zip"), 0, (WITH_FILE, "__main__ '' __main__ True module", "['names.zip'] names.zip")
+    ),
+    "names of a module": Case(
+        ("python", "-m", "names"),
+        0,
+        (WITH_FILE, "__main__ 'names' names.__main__ True module", "['names/__main__.py'] ."),
+    ),
+    "names of code": Case(
+        code(NAMES),
+        0,
+        (
+            "['__builtins__', '__doc__', '__loader__', '__name__', '__package__', '__spec__']",
+            "__main__ None None True module",
+            "['-c'] .",
+        ),
+    ),
+    "annotations": Case(code(FUTURE), 0, ("{'batch': <class 'int'>}",)),
+    "a script that cannot be compiled": Case(("python", "torn.py"), 1, (), ("SyntaxError: '(' was never closed",)),
     "not Python": Case(("sh", "-c", "echo out; echo err >&2; exit 3"), 3, ("out",), ("err",)),
     "exit 0": Case(code("import sys; sys.exit(0)"), 0),
     "exit without a code": Case(code("import sys; sys.exit()"), 0),
@@ -129,6 +184,14 @@ def all_run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     (folder / "late.py").write_text(LATE)
     (folder / "joined.py").write_text(JOINED)
     (folder / "into_file.py").write_text(INTO_FILE)
+    (folder / "pickles.py").write_text(LATE_PICKLES)
+    (folder / "folder").mkdir()
+    (folder / "folder" / "__main__.py").write_text(LATE_PICKLES)
+    (folder / "names").mkdir()
+    (folder / "names" / "__main__.py").write_text(NAMES)
+    zipapp.create_archive(folder / "names", folder / "names.zip")
+    py_compile.compile(str(folder / "names" / "__main__.py"), str(folder / "compiled.pyc"))
+    (folder / "torn.py").write_text("loss = (")
     (folder / "main.py").write_text(MAIN)
 
     async def run() -> Worker:

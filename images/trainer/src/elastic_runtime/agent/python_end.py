@@ -121,4 +121,6 @@ def _shown(error: BaseException, hidden: Collection[str]) -> TracebackType | Non
     shown = error.__traceback__
     while shown and shown.tb_next and shown.tb_frame.f_code.co_filename in hidden:
         shown = shown.tb_next
+    if isinstance(error, SyntaxError) and shown and shown.tb_frame.f_code.co_filename in hidden:
+        return None  # Code that cannot be compiled has no frame of its own.
     return shown

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import os
 import random
-import runpy
 import signal
 import sys
 from dataclasses import dataclass
 from typing import NoReturn
 
-from elastic_runtime.agent.command import Entry, PythonCommand, cold, parse
+from elastic_runtime.agent import python_main
+from elastic_runtime.agent.command import PythonCommand, cold, parse
 from elastic_runtime.agent.python_end import end_like_python
 from elastic_runtime.protocol.rank_link import SCRIPTS
 from elastic_runtime.protocol.rank_sockets import RANK_FD, RANK_FD_INODE
@@ -69,7 +69,7 @@ def become(rank: Rank) -> NoReturn:
         sys.stderr.write(f"cannot start {rank.command[0]} in {rank.directory or '.'}: {error}\n")
         sys.stderr.flush()
         os._exit(127)
-    end_like_python(lambda: _run_warm(python), (__file__,))
+    end_like_python(lambda: _run_warm(python), (__file__, python_main.__file__))
 
 
 def _run_warm(python: PythonCommand) -> None:
@@ -82,16 +82,6 @@ def _run_warm(python: PythonCommand) -> None:
         dump_on_signal()
         refuse_breakpoints()
         current_world().prepare()
-    sys.argv = [python.target, *python.arguments]
     if scripts := os.environ.get(SCRIPTS):  # PYTHONPATH is for those that start anew.
         sys.path.insert(1, scripts)
-    if python.entry is Entry.SCRIPT:
-        sys.path[0] = os.path.dirname(os.path.abspath(python.target))
-        runpy.run_path(python.target, run_name="__main__")
-        return
-    sys.path[0] = os.getcwd()
-    if python.entry is Entry.MODULE:
-        runpy.run_module(python.target, run_name="__main__", alter_sys=True)
-    else:
-        sys.argv[0] = "-c"
-        exec(compile(python.target, "<string>", "exec"), {"__name__": "__main__"})  # noqa: S102 - the user's own
+    python_main.run_as_main(python)
