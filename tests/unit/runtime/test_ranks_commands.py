@@ -10,6 +10,7 @@ import zipapp
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 
@@ -73,6 +74,7 @@ NAMES = """
 import os, sys
 print(sorted(name for name in globals() if name.startswith("__") and name != "__annotations__"))
 print(__name__, repr(__package__), __spec__ and __spec__.name, __loader__ is not None, type(__builtins__).__name__)
+print("__file__" not in globals() or os.path.isabs(__file__))
 print([os.path.relpath(sys.argv[0]), *sys.argv[1:]], os.path.relpath(sys.path[0] or "."))
 """
 WITH_FILE = "['__builtins__', '__cached__', '__doc__', '__file__', '__loader__', '__name__', '__package__', '__spec__']"
@@ -107,21 +109,21 @@ CASES: Mapping[str, Case] = {
     "names of a script": Case(
         ("python", "names/__main__.py"),
         0,
-        (WITH_FILE, "__main__ None None True module", "['names/__main__.py'] names"),
+        (WITH_FILE, "__main__ None None True module", "True", "['names/__main__.py'] names"),
     ),
     "names of compiled code": Case(
-        ("python", "compiled.pyc"), 0, (WITH_FILE, "__main__ None None True module", "['compiled.pyc'] .")
+        ("python", "compiled.pyc"), 0, (WITH_FILE, "__main__ None None True module", "True", "['compiled.pyc'] .")
     ),
     "names of a folder": Case(
-        ("python", "names", "x"), 0, (WITH_FILE, "__main__ '' __main__ True module", "['names', 'x'] names")
+        ("python", "names", "x"), 0, (WITH_FILE, "__main__ '' __main__ True module", "True", "['names', 'x'] names")
     ),
     "names of an archive": Case(
-        ("python", "names.zip"), 0, (WITH_FILE, "__main__ '' __main__ True module", "['names.zip'] names.zip")
+        ("python", "names.zip"), 0, (WITH_FILE, "__main__ '' __main__ True module", "True", "['names.zip'] names.zip")
     ),
     "names of a module": Case(
         ("python", "-m", "names"),
         0,
-        (WITH_FILE, "__main__ 'names' names.__main__ True module", "['names/__main__.py'] ."),
+        (WITH_FILE, "__main__ 'names' names.__main__ True module", "True", "['names/__main__.py'] ."),
     ),
     "names of code": Case(
         code(NAMES),
@@ -129,6 +131,7 @@ CASES: Mapping[str, Case] = {
         (
             "['__builtins__', '__doc__', '__loader__', '__name__', '__package__', '__spec__']",
             "__main__ None None True module",
+            "True",
             "['-c'] .",
         ),
     ),
@@ -226,6 +229,50 @@ class TestAsOfThemselves:
 
     def test_says_whether_it_is_warm(self, all_run: Worker) -> None:
         assert all_run.of(Ready) == [Ready(all_run.warm, "")]
+
+
+SPAWNING = """
+import multiprocessing, os, sys
+import beside
+def load(): print("loaded", __name__)
+if __name__ == "__main__":
+    os.chdir("/")
+    for target in (load, beside.load):
+        child = multiprocessing.get_context(sys.argv[1]).Process(target=target)
+        child.start()
+        child.join()
+        assert child.exitcode == 0
+"""
+IMPORTED = (
+    "import multiprocessing as m, beside as b; c = m.get_context('spawn').Process(target=b.load); c.start(); c.join()"
+)
+
+
+@pytest.mark.parametrize("warm", [True, False])
+@pytest.mark.parametrize(
+    ("command", "loaded"),
+    [
+        (("python", "train.py", "spawn"), ["__mp_main__", "beside"]),
+        (("python", "train.py", "forkserver"), ["__mp_main__", "beside"]),
+        (("python", "-m", "train", "spawn"), ["__mp_main__", "beside"]),
+        (code(IMPORTED), ["beside"]),
+    ],
+)
+def test_workers_that_are_new_interpreters_find_the_script(
+    warm: bool, command: tuple[str, ...], loaded: list[str], tmp_path: Path
+) -> None:
+    """The warm process has imported multiprocessing in another folder."""
+    (tmp_path / "train.py").write_text(SPAWNING)
+    (tmp_path / "beside.py").write_text("def load(): print('loaded', __name__)\n")
+
+    async def run() -> None:
+        async with Worker(warm, ("multiprocessing",)) as worker:
+            worker.ranks.start_rank("a", command, {}, str(tmp_path))
+            await worker.until(lambda: worker.code("a") is not None)
+            assert worker.code("a") == 0, worker.lines("a", "stderr")
+            assert worker.lines("a", "stdout") == [f"loaded {name}" for name in loaded], worker.lines("a", "stderr")
+
+    asyncio.run(run())
 
 
 @pytest.mark.parametrize("warm", [True, False])

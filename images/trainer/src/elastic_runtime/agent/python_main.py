@@ -23,6 +23,9 @@ def run_as_main(python: PythonCommand) -> None:
     main = sys.modules["__main__"] = ModuleType("__main__")
     main.__dict__["__builtins__"] = builtins
     sys.argv = [python.target, *python.arguments]
+    if multiprocessing := sys.modules.get("multiprocessing.process"):
+        # The folder in which its new interpreters look for the script; it was imported in that of the warm process.
+        vars(multiprocessing)["ORIGINAL_DIR"] = os.getcwd()
     match python.entry:
         case Entry.SCRIPT:
             _run_script(python.target, main)
@@ -37,17 +40,18 @@ def run_as_main(python: PythonCommand) -> None:
             exec(_compile(python.target, "<string>"), main.__dict__)  # noqa: S102 - the user's own
 
 
-def _run_script(path: str, main: ModuleType) -> None:
+def _run_script(name: str, main: ModuleType) -> None:
+    path = os.path.join(os.getcwd(), name)  # As the interpreter makes it, so that it outlives a change of the folder.
     if pkgutil.get_importer(path) is not None:  # A folder or an archive, whose module __main__ is run.
         sys.path[0] = path
         _, spec, code = runpy._get_main_module_details()  # type: ignore[attr-defined]
         runpy._run_code(code, main.__dict__, None, "__main__", spec)  # type: ignore[attr-defined]
         return
     sys.path[0] = os.path.dirname(os.path.abspath(path))
-    with io.open_code(os.path.abspath(path)) as file:
+    with io.open_code(path) as file:
         code = pkgutil.read_code(file)  # Of a .pyc file.
     if code is None:
-        with io.open_code(os.path.abspath(path)) as file:
+        with io.open_code(path) as file:
             code = _compile(file.read(), path)
     main.__dict__.update(__file__=path, __cached__=None, __loader__=SourceFileLoader("__main__", path))
     exec(code, main.__dict__)  # noqa: S102 - the user's own
