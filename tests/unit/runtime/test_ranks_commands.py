@@ -79,6 +79,20 @@ print([os.path.relpath(sys.argv[0]), *sys.argv[1:]], os.path.relpath(sys.path[0]
 """
 WITH_FILE = "['__builtins__', '__cached__', '__doc__', '__file__', '__loader__', '__name__', '__package__', '__spec__']"
 FUTURE = "def f(batch: int): pass\nprint(f.__annotations__)"
+HOOK = """
+import atexit, os, sys
+def hook(kind, error, trace): {}
+atexit.register(print, "late")
+sys.excepthook = hook
+1 / 0
+"""
+HOOKED = "print(kind.__name__, error, trace.tb_frame.f_code.co_name, sys.last_value is error, sys.exc_info()[1])"
+HOOK_FAILED = (
+    *("Error in sys.excepthook:", "Traceback (most recent call last):", '  File "<string>", line 3, in hook'),
+    *("KeyError: 'no such word'", ""),
+    *("Original exception was:", "Traceback (most recent call last):", '  File "<string>", line 6, in <module>'),
+    "ZeroDivisionError: division by zero",
+)
 MAIN = """
 import pickle, sys
 class Thing: pass
@@ -143,6 +157,16 @@ CASES: Mapping[str, Case] = {
     "exit 3": Case(code("import sys; sys.exit(3)"), 3),
     "exit with a text": Case(code("import sys; sys.exit('no data')"), 1, (), ("no data",)),
     "exception": Case(code("raise ValueError('bad batch')"), 1, (), ("ValueError: bad batch",)),
+    "hook": Case(code(HOOK.format(HOOKED)), 1, ("ZeroDivisionError division by zero <module> True None", "late")),
+    "hook that ends the process": Case(code(HOOK.format("os._exit(13)")), 13),
+    "hook that exits": Case(code(HOOK.format("sys.exit(14)")), 14, ("late",)),
+    "hook that fails": Case(code(HOOK.format("raise KeyError('no such word')")), 1, ("late",), HOOK_FAILED),
+    "hook that is missing": Case(
+        code("import sys; del sys.excepthook; 1 / 0"),
+        1,
+        (),
+        ("sys.excepthook is missing", *HOOK_FAILED[-3:-2], '  File "<string>", line 1, in <module>', HOOK_FAILED[-1]),
+    ),
     "SIGKILL": Case(code("import os, signal; os.kill(os.getpid(), signal.SIGKILL)"), -signal.SIGKILL),
     "SIGTERM": Case(code("import os, signal; os.kill(os.getpid(), signal.SIGTERM)"), -signal.SIGTERM),
     "abort": Case(code("import os; os.abort()"), -signal.SIGABRT),

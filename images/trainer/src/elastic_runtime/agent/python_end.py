@@ -30,7 +30,8 @@ def end_like_python(run: Callable[[], None], hidden: Collection[str] = ()) -> No
     hidden = (__file__, "<frozen runpy>", *hidden)
     code = 1
     try:
-        code = _run(run, hidden)
+        with contextlib.suppress(BaseException):  # Of a signal's handler, between two steps.
+            code = _run(run, hidden)
         if not _finish(hidden):
             code = FLUSH_FAILED
     finally:
@@ -38,16 +39,16 @@ def end_like_python(run: Callable[[], None], hidden: Collection[str] = ()) -> No
 
 
 def _run(run: Callable[[], None], hidden: Collection[str]) -> int:
-    """Return the exit code of the program. If stderr is closed, the reason of a failure is left out."""
+    """Return the exit code of the program."""
     try:
         run()
     except SystemExit as end:
         return _exit_code(end.code)
     except BaseException as error:  # noqa: BLE001 - reported and turned into the exit status, as the interpreter does
-        with contextlib.suppress(BaseException):
-            _report(error, hidden)
-        return 1
-    return 0
+        failure = error
+    else:
+        return 0
+    return _report(failure, hidden)  # Not while it is handled: it would be the context of what a hook raises.
 
 
 def _exit_code(code: object) -> int:
@@ -70,7 +71,8 @@ def _finish(hidden: Collection[str]) -> bool:
     flushed: list[bool] = []
 
     def flush(name: str) -> None:
-        flushed.append(_flush(name, hidden))
+        flushed.append(False)
+        flushed[-1] = _flush(name, hidden)
 
     steps: list[tuple[object, Callable[[], None]]] = [
         (threading, threading._shutdown),  # type: ignore[attr-defined]  # waits for threads that are no daemons
@@ -85,7 +87,7 @@ def _finish(hidden: Collection[str]) -> bool:
                 where, step = steps.pop(0)
                 step()
         except BaseException as error:  # noqa: BLE001 - ignored, as by the interpreter
-            _report_ignored(where, error, hidden)
+            _print(f"Exception ignored in: {where!r}", error, hidden)
     return all(flushed)
 
 
@@ -99,22 +101,43 @@ def _flush(name: str, hidden: Collection[str]) -> bool:
         stream.flush()
     except BaseException as error:  # noqa: BLE001 - ignored, as by the interpreter
         if "out" in name:
-            _report_ignored(stream, error, hidden)
+            _print(f"Exception ignored in: {stream!r}", error, hidden)
         return False
     return True
 
 
-def _report(error: BaseException, hidden: Collection[str]) -> None:
+def _report(error: BaseException, hidden: Collection[str]) -> int:
+    """Call the program's ``sys.excepthook``, and return the exit code. If the hook fails, both errors are printed."""
+    error = error.with_traceback(_shown(error, hidden))
+    sys.last_type, sys.last_value, sys.last_traceback = type(error), error, error.__traceback__
+    if sys.version_info >= (3, 12):
+        sys.last_exc = error
+    if not hasattr(sys, "excepthook"):
+        _print("sys.excepthook is missing", error, hidden)
+    elif sys.excepthook is sys.__excepthook__:
+        _print(None, error, hidden)
+    else:
+        try:
+            sys.excepthook(type(error), error, error.__traceback__)
+        except SystemExit as end:
+            return _exit_code(end.code)
+        except BaseException as another:  # noqa: BLE001 - reported, too
+            failure = another
+        else:
+            return 1
+        _print("Error in sys.excepthook:", failure, hidden)
+        _print("\nOriginal exception was:", error, hidden)
+    return 1
+
+
+def _print(title: str | None, error: BaseException, hidden: Collection[str]) -> None:
     """From the script's first frame on, as the interpreter does: what leads there says nothing of what went wrong."""
-    if sys.stderr is not None:  # In its place, traceback would write to stdout.
+    if getattr(sys, "stderr", None) is None:  # In its place, traceback would write to stdout.
+        return
+    with contextlib.suppress(BaseException):  # It is closed, or full.
+        if title:
+            sys.stderr.write(f"{title}\n")
         traceback.print_exception(error.with_traceback(_shown(error, hidden)))
-
-
-def _report_ignored(where: object, error: BaseException, hidden: Collection[str]) -> None:
-    with contextlib.suppress(BaseException):
-        if sys.stderr is not None:
-            sys.stderr.write(f"Exception ignored in: {where!r}\n")
-            _report(error, hidden)
 
 
 def _shown(error: BaseException, hidden: Collection[str]) -> TracebackType | None:
