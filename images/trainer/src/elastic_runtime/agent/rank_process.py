@@ -22,6 +22,9 @@ from elastic_runtime.script.breakpoints import refuse_breakpoints
 from elastic_runtime.script.stacks import dump_on_signal
 from elastic_runtime.world import WORLD, current_world
 
+CANNOT_START = 127
+"""Exit code of a rank whose command cannot be started, as in a shell."""
+
 
 @dataclass(frozen=True, slots=True)
 class Rank:
@@ -68,7 +71,7 @@ def become(rank: Rank) -> NoReturn:
     except OSError as error:
         sys.stderr.write(f"cannot start {rank.command[0]} in {rank.directory or '.'}: {error}\n")
         sys.stderr.flush()
-        os._exit(127)
+        os._exit(CANNOT_START)
     end_like_python(lambda: _run_warm(python), (__file__, python_main.__file__))
 
 

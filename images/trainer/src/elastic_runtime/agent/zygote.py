@@ -15,6 +15,7 @@ It speaks JSON with its client, one datagram a message, over the socket whose de
             {"signal": NAME, "number": N, "alone": …}    to the process group of what runs under that name, or to its
                                                      own process alone
     zygote: {"ready": WARM, "detail": …} once;  {"started": NAME, "pid": …};  {"exited": NAME, "code": …}
+            {"exited": NAME, "code": …, "never_started": true}    instead of "started", if it cannot be forked
             {"signalled": NAME}    when that is done, whether or not there was anything to signal
 
 It ends with its parent, and what it forked ends with it, however that ended: the kernel sees to it. Processes that a
@@ -43,8 +44,9 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NoReturn
 
-from elastic_runtime.agent.rank_process import Rank, become
+from elastic_runtime.agent.rank_process import CANNOT_START, Rank, become
 from elastic_runtime.errors import InvalidSettings
+from elastic_runtime.pace import RateLimitedLog
 from elastic_runtime.printable import printable
 from elastic_runtime.world import WORLD
 
@@ -58,6 +60,10 @@ has it starts another, or ends."""
 
 KEEPER_END = 5.0
 """Seconds that a closed zygote's keeper has to kill what ranks have left behind: milliseconds, on a machine at rest."""
+
+
+_ANSWERS = frozenset({"started", "never_started", "signalled"})
+"""Each request has one message with one of these."""
 
 
 class ZygoteClient:
@@ -185,7 +191,7 @@ class ZygoteClient:
             data = b""
         if data:
             message = json.loads(data)
-            if "started" in message or "signalled" in message:
+            if not _ANSWERS.isdisjoint(message):
                 self._answered()
             if "signalled" not in message:
                 self._on_message(message)
@@ -224,6 +230,7 @@ class Keeper:
 
     def __init__(self, held: int) -> None:
         self._held = held
+        self._log = RateLimitedLog(log)
         self._groups: set[int] = set()
         self.pid = -1
         self._pipe = -1
@@ -244,23 +251,41 @@ class Keeper:
         if pid != self.pid:
             return False
         os.close(self._pipe)
-        self._start()
+        self.pid = self._pipe = -1
+        self._start_again()
         return True
 
     def close_in_child(self) -> None:
         """In a process that was forked since: let go, or that one would hold off the end."""
-        os.close(self._pipe)
+        if self._pipe >= 0:
+            os.close(self._pipe)
 
     def _start(self) -> None:
-        read, self._pipe = os.pipe()
-        self.pid = os.fork()
-        if self.pid == 0:
-            _keep(read, self._held)
-        os.close(read)
+        read, write = os.pipe()
+        try:
+            self.pid = os.fork()
+            if self.pid == 0:
+                _keep(read, self._held)
+        except OSError:
+            os.close(write)
+            raise
+        finally:
+            os.close(read)
+        self._pipe = write
         for group in self._groups:
             self._tell(group)
 
+    def _start_again(self) -> None:
+        """Start another, or leave it to the next group that begins or ends."""
+        try:
+            self._start()
+        except OSError as error:
+            self._log.warning("no process ends what ranks leave behind until one can be started: %s", error)
+
     def _tell(self, group: int) -> None:
+        if self._pipe < 0:
+            self._start_again()  # It is told of all groups.
+            return
         with contextlib.suppress(BrokenPipeError):  # It was killed; the next one is told.
             os.write(self._pipe, _GROUP.pack(group))
 
@@ -347,6 +372,7 @@ class Zygote:
         self._leftovers: dict[int, float] = {}
         """Process groups whose leader has ended by itself, and until when their other processes may run."""
         self._keeper = Keeper(control.fileno())
+        self._log = RateLimitedLog(log)
 
     def serve(self) -> Rank | None:
         """Until the agent hangs up. In a forked child it returns what that child has to run."""
@@ -380,7 +406,7 @@ class Zygote:
     def _reap(self) -> None:
         while pid_and_status := _ended_child():
             pid, status = pid_and_status
-            if self._keeper.ended(pid):
+            if self._keeper.ended(pid) or pid not in self._ranks:  # The latter was started by a module at its import.
                 continue
             code = os.waitstatus_to_exitcode(status)
             self._leftovers[pid] = time.monotonic() + (LEFTOVER_GRACE if code >= 0 else 0.0)
@@ -403,14 +429,22 @@ class Zygote:
     def _signal(self, rank_id: str, number: int, send: Callable[[int, int], None]) -> None:
         for pid, name in self._ranks.items():
             if name == rank_id:  # Not reaped yet, so the pid is still this rank's.
-                send(pid, number)
+                try:
+                    send(pid, number)
+                except OSError as error:  # It runs as another user, say.
+                    self._log.warning("signal %d cannot be sent to %s: %s", number, printable(name), error)
 
     def _fork(self, message: dict[str, Any], descriptors: list[int]) -> Rank | None:
         rank_id = message["start"]
         zygote = os.getpid()
         # A SIGTERM that is ignored here must not be lost in the child: it is kept until the child is ready for it.
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
-        pid = os.fork()
+        try:
+            pid = os.fork()
+        except OSError as error:
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
+            self._refuse(rank_id, descriptors, error)
+            return None
         if pid:
             signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
             with contextlib.suppress(OSError):  # The child was first, and has been executing something else since.
@@ -427,6 +461,17 @@ class Zygote:
         self._control.close()
         self._keeper.close_in_child()
         return Rank(message["command"], message["environment"], message["directory"], descriptors, self._warm)
+
+    def _refuse(self, rank_id: str, descriptors: list[int], error: OSError) -> None:
+        """Say on the rank's stderr why it cannot be forked, and that it has failed. The other ranks go on."""
+        reason = (
+            f"cannot start {rank_id}: no process can be forked: {error}. Are the limits of processes or memory reached?"
+        )
+        with contextlib.suppress(OSError, IndexError):  # The limit of open files may be reached, too.
+            os.write(descriptors[1], f"{printable(reason)}\n".encode())
+        for descriptor in descriptors:
+            os.close(descriptor)
+        self._say(exited=rank_id, code=CANNOT_START, never_started=True)
 
 
 def _ended_child() -> tuple[int, int] | None:
