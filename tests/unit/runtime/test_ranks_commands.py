@@ -57,6 +57,12 @@ with open("/dev/null", "w") as file:
     sys.stdout = file
     print("step 1")
 """
+OPEN_FILE = """
+import os
+out = open(os.dup(1), "w")
+def write(): out.write("kept\\n")
+write()
+"""
 FULL = "import sys; sys.{0} = open('/dev/full', 'w'); print(1, file=sys.{0})"
 CLOSED_STDERR = "import atexit, sys; atexit.register(print, 'late'); sys.stderr{0}; {1}"
 LATE_PICKLES = """
@@ -173,6 +179,7 @@ CASES: Mapping[str, Case] = {
     "threads and exit functions": Case(("python", "late.py"), 0, ("thread late", "late")),
     "handler that exits while threads are joined": Case(("python", "joined.py"), 0, ("late",), ("SystemExit: 5",)),
     "stdout in a file that is closed": Case(("python", "into_file.py"), 0, ("late",)),
+    "a file that is never closed": Case(code(OPEN_FILE), 0, ("kept",)),
     "closed stdout": Case(code("import sys; sys.stdout.close()"), 0),
     "no stdout": Case(code("import sys; sys.stdout = None"), 0),
     "another stdout": Case(code("import io, sys; print('a', end=''); sys.stdout = io.StringIO()"), 0, ("a",)),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import io
 import os
 import sys
 import threading
@@ -77,6 +78,7 @@ def _finish(hidden: Collection[str]) -> bool:
     steps: list[tuple[object, Callable[[], None]]] = [
         (threading, threading._shutdown),  # type: ignore[attr-defined]  # waits for threads that are no daemons
         (atexit, atexit._run_exitfuncs),
+        ("files of the script", _flush_files),
         # If the program has replaced a stream, the original may still hold the begin of a line.
         *((name, partial(flush, name)) for name in ("sys.stdout", "sys.stderr", "sys.__stdout__", "sys.__stderr__")),
     ]
@@ -89,6 +91,14 @@ def _finish(hidden: Collection[str]) -> bool:
         except BaseException as error:  # noqa: BLE001 - ignored, as by the interpreter
             _print(f"Exception ignored in: {where!r}", error, hidden)
     return all(flushed)
+
+
+def _flush_files() -> None:
+    """Write what files that variables of the script hold have not written yet: the interpreter closes these."""
+    for value in list(vars(sys.modules["__main__"]).values()):
+        if isinstance(value, io.IOBase) and not value.closed:
+            with contextlib.suppress(Exception):
+                value.flush()
 
 
 def _flush(name: str, hidden: Collection[str]) -> bool:
