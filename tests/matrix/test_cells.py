@@ -41,7 +41,7 @@ pytestmark = [
     pytest.mark.timeout(900),
     pytest.mark.shows(
         engine=("horovod", "torch", "torch-sharded", "torchrun", "horovodrun", "horovod-shards", "torch-shards"),
-        place=("local", "slurm"),
+        place=("local", "slurm", "pool"),
     ),
     pytest.mark.shows(
         engine=("horovod", "horovodrun"), framework="tensorflow", place="local", by="test-matrix-tensorflow"
