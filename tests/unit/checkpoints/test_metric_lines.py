@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from contextlib import AbstractContextManager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -45,6 +46,21 @@ def test_each_line_has_time_and_step(store: CheckpointStore) -> None:
         {"time": time, "step": 5, "values": {"loss": 0.5}},
         {"time": time, "step": 4, "values": {"accuracy": 1.0}},
     ]
+
+
+def test_a_signals_handler_adds_a_line_in_the_middle_of_another(store: CheckpointStore) -> None:
+    kept = MetricLines(store, 3, lambda: NOON)
+
+    def interrupted() -> None:
+        with kept._lock:
+            kept.add(Progress(5))
+
+    thread = threading.Thread(target=interrupted, daemon=True)
+    thread.start()
+    thread.join(30.0)
+    assert not thread.is_alive()
+    kept.upload()
+    assert [line["step"] for line in lines(store)] == [5]
 
 
 def test_no_file_is_written_twice_whoever_owns_the_run(store: CheckpointStore) -> None:

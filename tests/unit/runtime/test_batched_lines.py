@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import os
 import queue
+import signal
+import socket
+import sys
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import pytest
@@ -17,11 +21,27 @@ NEVER = 600.0
 BOUND = 30.0
 
 
+def never_fails() -> None:
+    raise AssertionError("nothing has failed")
+
+
+def in_time(act: Callable[[], None]) -> None:
+    """Do it in a thread of its own, which a deadlock would not end."""
+    thread = threading.Thread(target=act, daemon=True)
+    thread.start()
+    thread.join(BOUND)
+    assert not thread.is_alive()
+
+
 @dataclass
 class Writes:
     """All that was written, each write as one."""
 
     each: queue.SimpleQueue[bytes]
+
+    def write(self, lines: bytes) -> int:
+        self.each.put(lines)
+        return len(lines)
 
     def next(self) -> bytes:
         return self.each.get(timeout=BOUND)
@@ -37,7 +57,7 @@ def writes() -> Writes:
 
 @pytest.fixture
 def lines(writes: Writes) -> Iterator[BatchedLines]:
-    yield (made := BatchedLines(writes.each.put))
+    yield (made := BatchedLines(lambda: writes.write, never_fails))
     made.close()
 
 
@@ -141,3 +161,65 @@ def test_a_fork_sends_nothing_of_its_parents(lines: BatchedLines, writes: Writes
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     lines.close()
     assert writes.now() == [b"b\n"]
+
+
+def test_a_handler_in_the_middle_of_a_write_leaves_its_lines_to_it(writes: Writes) -> None:
+    handled: list[bool] = []
+
+    def write(data: bytes) -> int:
+        if not handled:
+            handled.append(True)
+            sender.send(b"of the handler\n")
+            sender.send_soon(b"and more\n")
+        writes.write(data[:3])
+        return len(data[:3])
+
+    sender = BatchedLines(lambda: write, never_fails)
+    in_time(lambda: sender.send(b"a line\n"))
+    assert b"".join(writes.now()) == b"a line\nof the handler\nand more\n"
+    in_time(sender.close)
+
+
+def test_a_line_that_an_exception_has_cut_is_completed_by_the_next_write() -> None:
+    """``sys.exit`` in a handler, while the agent reads nothing for a moment."""
+    ours, agents = socket.socketpair()
+    lines, long = BatchedLines(lambda: ours.send, never_fails), b"x" * 2_000_000 + b"\n"
+    received = bytearray()
+
+    def interrupt(main: int) -> None:
+        agents.recv(1, socket.MSG_PEEK)
+        time.sleep(0.1)  # It waits for room now; that it does not yet would make no difference.
+        signal.pthread_kill(main, signal.SIGUSR1)
+
+    def receive() -> None:
+        while data := agents.recv(1 << 20):
+            received.extend(data)
+
+    before = signal.signal(signal.SIGUSR1, lambda *_: sys.exit(3))
+    try:
+        threading.Thread(target=interrupt, args=(threading.get_ident(),)).start()
+        with pytest.raises(SystemExit):
+            lines.send(long)
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    reader = threading.Thread(target=receive)
+    reader.start()
+    with ours:
+        lines.send(b"next\n")
+        lines.close()
+    reader.join(BOUND)
+    agents.close()
+    assert received == long + b"next\n"
+
+
+def test_what_nobody_takes_any_more_is_dropped() -> None:
+    writers: list[Callable[[bytes], int]] = []
+
+    def broken(_lines: bytes) -> int:
+        raise BrokenPipeError
+
+    writers.append(broken)
+    lines = BatchedLines(lambda: writers[0] if writers else None, writers.clear)
+    in_time(lambda: lines.send(b"a\n"))
+    in_time(lambda: lines.send(b"b\n"))
+    assert not writers

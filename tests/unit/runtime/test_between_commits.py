@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from datetime import timedelta
 
 import pytest
@@ -68,6 +70,25 @@ class TestWhen:
 
 @pytest.mark.usefixtures("horovod", "no_thread_left")
 class TestState:
+    def test_a_signals_handler_ends_the_training_in_the_middle_of_a_save(
+        self, spec: CheckpointSpec, agent: Agent
+    ) -> None:
+        state = DurableState(**training(), checkpoint=spec, link=agent.link)
+        step(state, 2)
+        state.commit()
+
+        def interrupted() -> None:
+            with state._turn:
+                notice(agent)  # Upon which the thread beside this one wants the turn.
+                time.sleep(0.2)
+                state.finish()
+
+        thread = threading.Thread(target=interrupted, daemon=True)
+        thread.start()
+        thread.join(30.0)
+        assert not thread.is_alive()
+        assert agent.until(CheckpointWritten).step == 2
+
     def test_a_notice_in_an_evaluation_has_the_last_commit_written(self, spec: CheckpointSpec, agent: Agent) -> None:
         state = DurableState(**training(), checkpoint=spec, link=agent.link)
         step(state, 2)

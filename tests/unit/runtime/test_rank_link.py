@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import queue
 import socket
+import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, replace
@@ -70,6 +72,25 @@ def test_hears_what_was_said_since_and_never_waits(pair: tuple[RankLink, socket.
     assert heard(link) == []
     agent.sendall(line[10:] + encode_rank_message(LAST) + encode_rank_message(CommitDeadline(None)))
     assert heard(link) == [WANTED, LAST, CommitDeadline(None)]
+
+
+def test_a_signals_handler_that_interrupts_it_does_not_wait_for_its_own_thread(
+    pair: tuple[RankLink, socket.socket], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    link, agent = pair
+    link._read_ahead = queue.SimpleQueue()  # As with a thread, which has not come to it.
+    feed = link._lines.feed
+
+    def interrupted(data: bytes) -> Iterator[dict[str, object]]:
+        link.hear()
+        return feed(data)
+
+    monkeypatch.setattr(link._lines, "feed", interrupted)
+    agent.sendall(encode_rank_message(WANTED))
+    hearing = threading.Thread(target=link.hear, daemon=True)
+    hearing.start()
+    hearing.join(30.0)
+    assert (hearing.is_alive(), [*link.leaving]) == (False, ["worker-1"])
 
 
 def test_remembers_who_leaves_and_no_more_than_so_many(pair: tuple[RankLink, socket.socket]) -> None:

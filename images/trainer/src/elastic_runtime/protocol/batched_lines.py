@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import queue
 import threading
 import time
 import weakref
@@ -15,18 +17,31 @@ ROOM = 32768
 
 
 class BatchedLines:
-    """Sends lines in the order in which they were given; from any thread.
+    """Sends lines in the order in which they were given; from any thread, and from handlers of signals.
+
+    A handler may run in the middle of a write of its own thread, in which it cannot wait for that. So it leaves its
+    line to that write, which goes on until nothing waits. A handler may also raise, as ``sys.exit`` does: what a write
+    has left of a line goes out first with the next one.
 
     Args:
-        write: sends all bytes, or raises nothing; called by one thread at a time.
+        writer: returns a builtin that sends some of the bytes and returns how many, as a socket's ``send``; None:
+            nobody listens, and what waits is dropped.
+        failed: called if that has raised OSError; the next ``writer()`` is another one then, or None.
     """
 
-    def __init__(self, write: Callable[[bytes], None]) -> None:
-        self._write, self._lock = write, threading.Lock()
+    def __init__(self, writer: Callable[[], Callable[[bytes], int] | None], failed: Callable[[], None]) -> None:
+        self._writer, self._failed = writer, failed
+        self._lock = threading.RLock()
         self._waiting = bytearray()
+        """What is not sent yet, but for the first bytes of it, as many as ``_sent``."""
+        self._sent: list[int] = []
+        self._writes = False
+        """The thread that has the lock is in a write."""
         self._next = 0.0
         """When lines that may wait are due again, by the monotonic clock."""
-        self._wake, self._over = threading.Event(), threading.Event()
+        self._wake, self._is_awake = queue.SimpleQueue[bool](), False
+        """For the thread: True: there are lines. False: it is over. An Event's lock could be held by a handler's own
+        thread."""
         self._thread: threading.Thread | None = None
         """Sends what waits when it is due. One for all batches: to start one waits for a turn on crowded cores."""
         this = weakref.ref(self)
@@ -35,7 +50,8 @@ class BatchedLines:
     def send(self, line: bytes) -> None:
         """Send it now, after those that wait."""
         with self._lock:
-            self._write(self._taken() + line)
+            self._waiting += line
+            self._write()
 
     def send_soon(self, line: bytes) -> None:
         """Send it within :data:`BATCHING`; the first one after a pause, now."""
@@ -44,10 +60,12 @@ class BatchedLines:
             if time.monotonic() >= self._next or len(self._waiting) >= ROOM:
                 self._flush()
                 return
-        self._wake.set()
+            if not self._is_awake:
+                self._wake.put(True)
+                self._is_awake = True
         if self._thread is None:
             self._thread = thread = threading.Thread(
-                target=self._send_when_due, args=(self._over,), name="batched-lines", daemon=True
+                target=self._send_when_due, args=(self._wake,), name="batched-lines", daemon=True
             )
             try:
                 thread.start()  # Not with the lock: it waits for the thread, and a signal's handler may send meanwhile.
@@ -58,35 +76,60 @@ class BatchedLines:
 
     def close(self) -> None:
         """Send those that wait, and end the thread."""
-        self._over.set()
-        self._wake.set()
-        self._over, self._thread = threading.Event(), None
         with self._lock:
+            self._wake.put(False)
+            self._renew_thread()
             self._flush()
 
     def forget(self) -> None:
         """In a fork: what waits is its parent's, whose thread is not here, and may have held the lock."""
-        self._lock, self._wake, self._over, self._thread = threading.Lock(), threading.Event(), threading.Event(), None
-        self._waiting.clear()
+        self._lock, self._writes = threading.RLock(), False
+        self._waiting, self._sent = bytearray(), []
+        self._renew_thread()
 
-    def _send_when_due(self, over: threading.Event) -> None:
-        while not over.is_set():
-            self._wake.wait()
-            self._wake.clear()
-            over.wait(max(0.0, self._next - time.monotonic()))
+    def _renew_thread(self) -> None:
+        self._wake, self._is_awake, self._thread = queue.SimpleQueue(), False, None
+
+    def _send_when_due(self, wake: queue.SimpleQueue[bool]) -> None:
+        while wake.get():
+            with contextlib.suppress(queue.Empty):
+                while (pause := self._next - time.monotonic()) > 0:
+                    if not wake.get(timeout=pause):
+                        return
             with self._lock:
+                if wake is self._wake:
+                    self._is_awake = False
                 self._flush()
 
     def _flush(self) -> None:
         self._next = time.monotonic() + BATCHING
-        if waiting := self._taken():
-            self._write(waiting)
+        self._write()
 
-    def _taken(self) -> bytes:
-        """What waits, and nothing waits any more."""
-        waiting = bytes(self._waiting)
-        self._waiting.clear()
-        return waiting
+    def _write(self) -> None:
+        """With the lock."""
+        if self._writes:
+            return  # This is a handler of a signal: the write that it has interrupted goes on with its line.
+        self._writes = True
+        try:
+            while self._left():
+                if (write := self._writer()) is None:
+                    self._waiting.clear()
+                    return
+                try:
+                    # A handler that raises runs when a call of Python's has returned, and the number would be lost.
+                    self._sent.extend(map(write, (bytes(self._waiting),)))
+                except OSError:
+                    self._failed()
+        finally:
+            self._writes = False
+
+    def _left(self) -> bool:
+        """Whether there is something to send, without what was sent."""
+        if self._sent:
+            # No calls in these two lines, or a handler that raises could come between them.
+            del self._waiting[: self._sent[0]]
+            self._sent = []
+        return bool(self._waiting)
 
 
 def _forget(lines: BatchedLines | None) -> None:

@@ -331,7 +331,8 @@ class RankLink:
     """
 
     def __init__(self, sock: socket.socket | None) -> None:
-        self._socket, self._sender, self._lines = sock, BatchedLines(self._write), LineReader()
+        self._socket, self._lines = sock, LineReader()
+        self._sender = BatchedLines(self._writer, self._close_connection)
         self.had_agent = sock is not None
         """Whether there is an agent, or was one: this process is a rank of a run."""
         self.listener: Callable[[RankMessage], None] = lambda _message: None
@@ -357,6 +358,8 @@ class RankLink:
         self._is_over = False
         """The thread has read the last word."""
         self._handing, self._reading = threading.Lock(), threading.Lock()
+        self._hearing = set[int]()
+        """Threads that are in :meth:`hear`."""
         self._asking, self._shards = threading.Lock(), queue.SimpleQueue[ShardGiven]()
         self._asked = itertools.count(1)
 
@@ -398,26 +401,35 @@ class RankLink:
         if self._socket:
             self._sender.send_soon(encode_rank_message(message))
 
-    def _write(self, lines: bytes) -> None:
-        if sock := self._socket:
-            try:
-                sock.sendall(lines)
-            except OSError:
-                self._close_connection()
+    def _writer(self) -> Callable[[bytes], int] | None:
+        sock = self._socket
+        return sock.send if sock else None
 
     def hear(self) -> None:
-        """Take in what the agent has said since the last call; never blocks. By the thread that trains."""
-        for word in self._poll():
-            match word:
-                case MayEnd():
-                    self._may_end = True
-                case CommitDeadline():
-                    self.last_commit = word
-                case Handover(worker, deadline) if worker in self.leaving or len(self.leaving) < MOST_LEAVING:
-                    self.leaving[worker] = deadline
-            if isinstance(word, Handover | CommitDeadline):
-                for hearer in self.hearers:
-                    hearer(word)
+        """Take in what the agent has said since the last call; never blocks. By the thread that trains.
+
+        A signal's handler that interrupts such a call takes in nothing: it cannot wait for its own thread.
+        """
+        if (thread := threading.get_ident()) in self._hearing:
+            return
+        try:
+            self._hearing.add(thread)
+            for word in self._poll():
+                self._take(word)
+        finally:
+            self._hearing.discard(thread)
+
+    def _take(self, word: AgentWord) -> None:
+        match word:
+            case MayEnd():
+                self._may_end = True
+            case CommitDeadline():
+                self.last_commit = word
+            case Handover(worker, deadline) if worker in self.leaving or len(self.leaving) < MOST_LEAVING:
+                self.leaving[worker] = deadline
+        if isinstance(word, Handover | CommitDeadline):
+            for hearer in self.hearers:
+                hearer(word)
 
     def end_together(self, step: int | None, while_waiting: Callable[[], None]) -> None:
         """Tell that the training function has returned, and wait until this rank may go on to the end's collectives.

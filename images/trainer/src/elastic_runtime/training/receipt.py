@@ -89,7 +89,7 @@ class StepLog:
     """Steps since the last segment. Of two threads: the one that trains, and the one that writes checkpoints."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # A signal's handler may come here, too.
         self._head = Head()
         self._spans: list[Span] = []
         self._open: tuple[tuple[int, int, Batches | None], int] | None = None

@@ -24,6 +24,8 @@ SHARE = 0.25
 LONGEST_LOOK = 5.0
 """Seconds from one look to the next, at most: a hand-over may have failed meanwhile."""
 _SHORTEST = 0.01
+_TURN = 1.0
+"""Seconds to wait for the turn before looking whether this is closed."""
 PASSED = 10.0
 """Seconds after a deadline from which on its notice does not count any more."""
 _log = logging.getLogger(__name__)
@@ -150,8 +152,12 @@ class BetweenCommits:
     def _run(self) -> None:
         while not self._closed:
             self._bell.clear()
-            with self._turn:
+            if not self._turn.acquire(timeout=_TURN):
+                continue  # A signal's handler may close this while its thread has the turn.
+            try:
                 wait = self._look()
+            finally:
+                self._turn.release()
             self._bell.wait(wait)
 
     def _look(self) -> float | None:

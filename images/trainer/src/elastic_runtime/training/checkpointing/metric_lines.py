@@ -45,7 +45,7 @@ class MetricLines:
     def __init__(self, store: CheckpointStore, fence: int, now: Callable[[], datetime] = utc_now) -> None:
         self._store, self._now = store, now
         self._prefix = f"{FOLDER}/{fence:08d}-{now():%Y%m%dT%H%M%S}-{secrets.token_hex(4)}"
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # A signal's handler may come here, too.
         self._lines = bytearray()
         self._left_out = self._number = 0
         self._step: int | None = None

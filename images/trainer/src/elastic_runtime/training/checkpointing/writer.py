@@ -277,7 +277,7 @@ class SwitchInterval:
     """Between :meth:`begin` and :meth:`end`, which may be called in different threads; several may overlap."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # A signal's handler may come here, too.
         self._begun = 0
         self._before = SOON
 

@@ -40,7 +40,7 @@ class RenewedCopy:
 
     def __init__(self, family: Family) -> None:
         self._family = family
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # A signal's handler may come here, too.
         self._newest = _Copy(None, ())
         self._spare: _Copy | None = None
 
