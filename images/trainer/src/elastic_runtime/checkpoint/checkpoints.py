@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import io
-import logging
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -18,6 +17,7 @@ from elastic_runtime.checkpoint.manifest import Manifest, Part, decode_manifest,
 from elastic_runtime.checkpoint.senders import Senders
 from elastic_runtime.checkpoint.store import NAME, CheckpointStore, Contribution, Draft, open_store
 from elastic_runtime.errors import ElasticError, InvalidDocument, InvalidSettings, StoreUnavailable
+from elastic_runtime.logs import script_logger
 from elastic_runtime.printable import printable
 
 T = TypeVar("T")
@@ -38,7 +38,7 @@ PartWriter = Callable[[PartStream], None]
 Record = Callable[[str, Manifest, bytes], None]
 """Notes a checkpoint that is about to be published, perhaps in another thread. Raises nothing."""
 
-_log = logging.getLogger(__name__)
+_log = script_logger(__name__)
 _CHUNK = 1 << 20
 _BESIDE = 1 << 18
 """Bytes that take longer to digest than to be handed to another thread."""

@@ -7,7 +7,6 @@ authenticated connection as the command.
 from __future__ import annotations
 
 import json
-import logging
 import os
 import pickle
 import sys
@@ -17,9 +16,10 @@ from typing import Any
 
 from elastic_runtime.documents import parse_json
 from elastic_runtime.errors import InvalidDocument
+from elastic_runtime.logs import script_logger
 from elastic_runtime.protocol.rank_link import MAX_RETURNED, SCRIPTS, Returned, shared_link
 
-_log = logging.getLogger(__name__)
+_log = script_logger(__name__)
 
 FUNCTION, ARGUMENTS, PICKLE = "task_function.py", "task_arguments.json", "task_function.pickle"
 """Names of shipped files: the script; ``args`` and ``kwargs``, or of which ``python`` the pickle is; the pickle."""

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import logging
 import os
 import re
 import stat
@@ -25,6 +24,7 @@ from typing import BinaryIO
 from elastic_runtime.checkpoint.store import FILE, NAME, CheckpointStore, open_store
 from elastic_runtime.documents import from_json
 from elastic_runtime.errors import FenceTaken, InvalidDocument, InvalidSettings, StoreUnavailable
+from elastic_runtime.logs import script_logger
 from elastic_runtime.printable import printable
 from elastic_runtime.protocol.rank_link import CHECKPOINT, OUTPUTS, WORKER_NAME, OutputsSaved, RankLink, shared_link
 from elastic_runtime.run.spec import CheckpointSpec
@@ -41,7 +41,7 @@ _WORD = r"[A-Za-z0-9][A-Za-z0-9._]*(?:-[A-Za-z0-9._]+)*"
 _PATH = re.compile(rf"{_WORD}(?:/{_WORD}){{0,{DEEPEST}}}")
 _STORED = re.compile(rf"{_WORD}(?:--{_WORD}){{0,{DEEPEST}}}")
 _CHUNK = 1 << 20
-_log = logging.getLogger(__name__)
+_log = script_logger(__name__)
 _Version = tuple[int, int]
 
 

@@ -8,7 +8,6 @@ and in :func:`notice`. A script that does none of these hears nothing, and where
 
 from __future__ import annotations
 
-import logging
 import os
 import threading
 import time
@@ -19,13 +18,14 @@ from functools import cache
 
 from elastic_runtime.clock import utc_now
 from elastic_runtime.errors import InvalidSettings
+from elastic_runtime.logs import script_logger
 from elastic_runtime.protocol.rank_link import WORKER_NAME, RankLink, shared_link
 from elastic_runtime.world import WORLD, current_world
 
 LONGEST = 120.0
 """Seconds for which training waits for callbacks, where the deadline does not come before."""
 MOST_CALLBACKS = 100
-_log = logging.getLogger(__name__)
+_log = script_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)

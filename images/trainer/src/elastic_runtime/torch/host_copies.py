@@ -12,7 +12,6 @@ has the same names, so it is the same for AMD.
 
 from __future__ import annotations
 
-import logging
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from types import ModuleType
@@ -21,10 +20,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from elastic_runtime.logs import script_logger
 from elastic_runtime.printable import printable
 from elastic_runtime.training.family import HostCopies
 
-_log = logging.getLogger(__name__)
+_log = script_logger(__name__)
 
 
 class HostCopier:

@@ -8,7 +8,6 @@ they do then has to be agreed by all, or a collective waits for a rank that has 
 from __future__ import annotations
 
 import contextlib
-import logging
 import os
 import re
 import shutil
@@ -21,6 +20,7 @@ import torch
 import torch.distributed as dist
 
 from elastic_runtime.errors import InvalidSettings, StatesDiffer
+from elastic_runtime.logs import script_logger
 from elastic_runtime.protocol.rank_link import RESTART_SIGNAL
 from elastic_runtime.torch import whole
 from elastic_runtime.world import World, current_world
@@ -31,7 +31,7 @@ _NAME = re.compile(r"step-(\d{1,18})(\.[a-z]+)?")
 _PART = re.compile(r"part-\d{1,18}(\.[a-z]+)?")
 _received: set[int] = set()
 """Signals of requests that this process has received."""
-_log = logging.getLogger(__name__)
+_log = script_logger(__name__)
 
 
 class RestartRequest:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import logging
 import os
 import socket
 import time
@@ -18,6 +17,7 @@ from elastic_runtime.checkpoint.checkpoints import Checkpoints, StoredCheckpoint
 from elastic_runtime.checkpoint.joint import Joint
 from elastic_runtime.clock import utc_now
 from elastic_runtime.errors import ElasticError, InvalidDocument, InvalidSettings, PermanentError
+from elastic_runtime.logs import script_logger
 from elastic_runtime.printable import printable
 from elastic_runtime.protocol.rank_link import WORKER_NAME, RankLink
 from elastic_runtime.run.spec import CheckpointSpec
@@ -40,7 +40,7 @@ from elastic_runtime.training.trees import tensors_by_path
 
 Build = Callable[[], tuple[torch.nn.Module, torch.optim.Optimizer | None]]
 _PERIODIC, _HANDOVER = 1.0, 2.0
-_log = logging.getLogger(__name__)
+_log = script_logger(__name__)
 
 
 class ShardedState(DurableState):

@@ -6,13 +6,13 @@ Nothing here changes what is trained: what goes wrong is a warning, once, and th
 from __future__ import annotations
 
 import atexit
-import logging
 import os
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+from elastic_runtime.logs import script_logger
 from elastic_runtime.printable import printable
 from elastic_runtime.run.observe import PROFILE, TENSORBOARD, TRACES
 from elastic_runtime.training.family import Family, Profiling
@@ -22,7 +22,7 @@ MOST_POINTS = 1_000_000
 """Values that are written as events: some fifty megabytes."""
 FLUSH = 1
 """Seconds after which events are on the disk, for the agent to see."""
-_log = logging.getLogger(__name__)
+_log = script_logger(__name__)
 
 
 class Events:

@@ -7,7 +7,6 @@ can go on with the chain if it becomes the first one.
 from __future__ import annotations
 
 import hashlib
-import logging
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -21,6 +20,7 @@ from elastic_runtime.checkpoint.receipts import MODULUS, Batches, Segment, Span
 from elastic_runtime.checkpoint.store import CheckpointStore
 from elastic_runtime.documents import from_json, to_json
 from elastic_runtime.errors import InvalidDocument, InvalidSettings, StoreUnavailable
+from elastic_runtime.logs import script_logger
 from elastic_runtime.printable import printable
 from elastic_runtime.training.batches.plan import BatchPlan
 
@@ -32,7 +32,7 @@ LOOK = 100
 """Checkpoints of one process from one removal of old segments to the next."""
 _AT_ONCE = 150
 """Segments that are removed then, at most."""
-_log = logging.getLogger(__name__)
+_log = script_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import logging
 import math
 import operator
 from typing import SupportsFloat, SupportsIndex
 
 from elastic_runtime.errors import InvalidSettings
+from elastic_runtime.logs import script_logger
 from elastic_runtime.protocol.plausible import COUNT
 from elastic_runtime.protocol.rank_link import Metrics, Progress, TotalSteps, shared_link
 from elastic_runtime.script.unjoined import stepped
 from elastic_runtime.training.observing import observing
 from elastic_runtime.world import current_world
 
-_log = logging.getLogger(__name__)
+_log = script_logger(__name__)
 _warned: set[str] = set()
 _total: list[int] = []
 """What this process has told of its steps, the newest alone."""

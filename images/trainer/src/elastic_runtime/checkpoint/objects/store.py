@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 import math
 import tempfile
 import threading
@@ -25,6 +24,7 @@ from elastic_runtime.checkpoint.objects.upload import Upload
 from elastic_runtime.checkpoint.senders import Senders
 from elastic_runtime.checkpoint.store import FILE, NAME, CheckpointStore, Contribution, Draft
 from elastic_runtime.errors import ElasticError, InvalidDocument, StoreUnavailable
+from elastic_runtime.logs import script_logger
 
 MANIFEST = "manifest.json"
 REGISTER = ".register"
@@ -43,7 +43,7 @@ _MOST_SWEPT = 10
 """Checkpoints that are swept up at a time."""
 _MOST_FOUND = 1000
 """Checkpoints that are looked for without a register."""
-_log = logging.getLogger(__name__)
+_log = script_logger(__name__)
 
 
 class ObjectStore(CheckpointStore):

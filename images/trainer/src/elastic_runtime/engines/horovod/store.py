@@ -23,7 +23,6 @@ import asyncio
 import base64
 import contextlib
 import hmac
-import logging
 import re
 import secrets
 import socket
@@ -38,10 +37,11 @@ from typing_extensions import override
 
 from elastic_runtime.engines.torch.messages import Offered
 from elastic_runtime.errors import InvalidDocument
+from elastic_runtime.logs import script_logger
 from elastic_runtime.net.http_head import parse_headers
 from elastic_runtime.net.seats import Seats
 
-log = logging.getLogger(__name__)
+log = script_logger(__name__)
 
 # One request and its answer: what is read of it, how much, for how long, and from whom.
 

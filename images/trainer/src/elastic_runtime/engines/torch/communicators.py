@@ -6,7 +6,6 @@ then it ends as if all were well, with anything in its tensors.
 
 from __future__ import annotations
 
-import logging
 from contextlib import suppress
 from typing import Any
 
@@ -14,7 +13,9 @@ import torch
 import torch.distributed as dist
 from torch.distributed import distributed_c10d
 
-log = logging.getLogger(__name__)
+from elastic_runtime.logs import script_logger
+
+log = script_logger(__name__)
 
 
 def abort_communicators() -> None:

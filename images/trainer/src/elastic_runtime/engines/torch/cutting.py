@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import faulthandler
-import logging
 import threading
 import time
 from collections.abc import Callable
@@ -12,6 +11,7 @@ from pathlib import Path
 import torch
 from torch.distributed import distributed_c10d, utils
 
+from elastic_runtime.logs import script_logger
 from elastic_runtime.script.frames import frame_of
 
 LOOK = 0.5
@@ -26,7 +26,7 @@ _COLLECTIVES = (distributed_c10d.__file__, utils.__file__)
 """Where collectives are called, and DistributedDataParallel's first ones, but nothing is computed."""
 _Place = tuple[int, int, bool]
 """A frame, the instruction there, and whether it is a collective's."""
-log = logging.getLogger(__name__)
+log = script_logger(__name__)
 
 
 class Cutting:

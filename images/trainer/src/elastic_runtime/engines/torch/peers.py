@@ -16,7 +16,6 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import hashlib
-import logging
 import os
 import re
 import socket
@@ -42,6 +41,7 @@ from elastic_runtime.engines.gloo_sockets import (
 )
 from elastic_runtime.engines.torch.accepting import set_accepting
 from elastic_runtime.engines.torch.channel import WorldLost
+from elastic_runtime.logs import script_logger
 from elastic_runtime.net.descriptors import raise_descriptor_limit
 from elastic_runtime.printable import printable
 
@@ -63,7 +63,7 @@ _OF_DEVICE = re.compile(r"device\.cc|[Uu]nable to find (address|interface)")
 """Of Gloo: the script's or the network's settings name no interface of this machine."""
 Sockets = Mapping[int, str]
 """Descriptors and identities, as :func:`open_sockets` has them."""
-log = logging.getLogger(__name__)
+log = script_logger(__name__)
 
 
 class PlaceTaken(dist.DistNetworkError):

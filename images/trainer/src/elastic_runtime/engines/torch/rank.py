@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import logging
 import os
 import re
 import sys
@@ -31,6 +30,7 @@ from elastic_runtime.engines.torch.parallel import Wrappers
 from elastic_runtime.engines.torch.sending import Stuck, watch_waits
 from elastic_runtime.engines.torch.store import AgentStore
 from elastic_runtime.errors import InvalidSettings
+from elastic_runtime.logs import script_logger
 from elastic_runtime.protocol.rank_link import LocalRankRead, RankLink, shared_link
 from elastic_runtime.script import kept_outputs
 from elastic_runtime.script.giving_way import give_way
@@ -78,7 +78,7 @@ BACKEND = "ELASTIC_TORCH_BACKEND"
 which each rank has one; Gloo for others."""
 _OF_PEERS = re.compile(r"gloo|ProcessGroup|c10d|NCCL|[Cc]onnection (closed|reset|refused)|[Bb]roken pipe")
 _NOBODY: tuple[int, frozenset[int]] = 0, frozenset()
-log = logging.getLogger(__name__)
+log = script_logger(__name__)
 
 
 class WorldChanges(Exception):

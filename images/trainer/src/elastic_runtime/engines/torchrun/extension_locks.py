@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import logging
 import os
 from collections.abc import Iterator
 from functools import cache, wraps
@@ -16,7 +15,9 @@ from pathlib import Path
 
 from torch.utils.file_baton import FileBaton
 
-log = logging.getLogger(__name__)
+from elastic_runtime.logs import script_logger
+
+log = script_logger(__name__)
 
 
 @cache

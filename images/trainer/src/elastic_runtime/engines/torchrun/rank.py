@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import sys
 from collections.abc import Iterator
@@ -25,12 +24,13 @@ from elastic_runtime.engines.torch.rank import Rank, collectives_begun
 from elastic_runtime.engines.torch.store import AgentStore
 from elastic_runtime.engines.torch.world import TorchWorld
 from elastic_runtime.engines.torchrun.extension_locks import take_over_stale_locks
+from elastic_runtime.logs import script_logger
 from elastic_runtime.protocol.rank_link import OWN_LOCAL_RANK, RUN_NAME, LocalRankRead, RankLink, shared_link
 from elastic_runtime.script.leaving import call_back
 from elastic_runtime.script.standing import ledger
 from elastic_runtime.script.unjoined import stepped
 
-log = logging.getLogger(__name__)
+log = script_logger(__name__)
 
 
 class TorchrunWorld(OneWorld, TorchWorld):

@@ -6,12 +6,12 @@ thread beside it begins the write: the state of the last commit is a copy that t
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections import deque
 from collections.abc import Callable
 
 from elastic_runtime.clock import utc_now
+from elastic_runtime.logs import script_logger
 from elastic_runtime.protocol.rank_link import Handover, RankLink
 from elastic_runtime.run.waits import NOTICE_CAUTION, NOTICE_MARGIN
 from elastic_runtime.training.checkpointing.notices import CommitInterval
@@ -28,7 +28,7 @@ _TURN = 1.0
 """Seconds to wait for the turn before looking whether this is closed."""
 PASSED = 10.0
 """Seconds after a deadline from which on its notice does not count any more."""
-_log = logging.getLogger(__name__)
+_log = script_logger(__name__)
 
 
 class Overdue:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import re
 import secrets
 import threading
@@ -15,6 +14,7 @@ from elastic_runtime.checkpoint.store import CheckpointStore
 from elastic_runtime.clock import utc_now
 from elastic_runtime.documents import time_to_text
 from elastic_runtime.errors import InvalidSettings, StoreUnavailable
+from elastic_runtime.logs import script_logger
 from elastic_runtime.printable import printable
 from elastic_runtime.protocol.rank_link import BatchSize, Metrics, Progress, RankMessage
 
@@ -28,7 +28,7 @@ LOOK = 100
 _AT_ONCE = 150
 """That are deleted then, at most: the next checkpoint waits for it."""
 _NAME = re.compile(FOLDER + r"/([0-9]{8,18})-([0-9]{8}T[0-9]{6})-([0-9a-f]{8})-([0-9]{4,9})\.jsonl")
-_log = logging.getLogger(__name__)
+_log = script_logger(__name__)
 
 
 class MetricLines:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import sys
 import threading
 import time
@@ -14,6 +13,7 @@ from datetime import datetime
 from elastic_runtime.checkpoint.checkpoints import Checkpoints, PartWriter, Record, StoredCheckpoint
 from elastic_runtime.checkpoint.joint import Joint
 from elastic_runtime.errors import InvalidSettings, StoreUnavailable
+from elastic_runtime.logs import script_logger
 from elastic_runtime.printable import printable
 from elastic_runtime.protocol.rank_link import CheckpointFailed, CheckpointWritten, RankLink
 from elastic_runtime.script import kept_outputs
@@ -24,7 +24,7 @@ HANDOVER_PAUSE = 1.0
 the pause after a handover that failed, before the next try."""
 REFUSED = (StoreUnavailable, InvalidSettings)
 """Errors of a store after which training continues: rights that were taken away are no reason to lose what is there."""
-_log = logging.getLogger(__name__)
+_log = script_logger(__name__)
 SOON = 0.0001
 """Seconds after which a thread that needs the interpreter asks for it."""
 _HALF = 0.5e-6

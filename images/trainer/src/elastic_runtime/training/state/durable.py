@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import logging
 import os
 import threading
 import time
@@ -16,6 +15,7 @@ from elastic_runtime.checkpoint.receipts import UNTIL
 from elastic_runtime.clock import utc_now
 from elastic_runtime.documents import from_json
 from elastic_runtime.errors import ElasticError, StatesDiffer
+from elastic_runtime.logs import script_logger
 from elastic_runtime.protocol.rank_link import (
     CHECKPOINT,
     Progress,
@@ -84,7 +84,7 @@ def checkpoints_asked(checkpoint: CheckpointSpec | str | None) -> CheckpointSpec
     return checkpoint
 
 
-_log = logging.getLogger(__name__)
+_log = script_logger(__name__)
 
 
 class DurableState:

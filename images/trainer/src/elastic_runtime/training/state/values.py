@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import logging
 import operator
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from elastic_runtime.errors import InvalidSettings
+from elastic_runtime.logs import script_logger
 from elastic_runtime.training import plain
 from elastic_runtime.training.checkpointing.parts import unkept
 from elastic_runtime.training.family import Family, Tree
@@ -20,7 +20,7 @@ from elastic_runtime.training.state.verification import compare
 from elastic_runtime.training.trees import copy_tree, is_tree, outline, tensors_of
 from elastic_runtime.world import World
 
-_log = logging.getLogger(__name__)
+_log = script_logger(__name__)
 
 
 class StateValues:
