@@ -8,7 +8,6 @@ rank share one link (:func:`shared_link`): a message that one of them reads is p
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import itertools
 import os
@@ -22,6 +21,7 @@ from datetime import datetime
 from functools import cache
 from typing import Any
 
+from elastic_runtime.at_exit import AtExit
 from elastic_runtime.net.framing import LineReader
 from elastic_runtime.protocol import messages
 from elastic_runtime.protocol.batched_lines import BatchedLines
@@ -592,5 +592,5 @@ class RankLink:
 def shared_link() -> RankLink:
     """The process's link to its agent, opened on first use."""
     link = RankLink.from_environment()
-    atexit.register(link.close)
+    AtExit(link.close).ask()
     return link

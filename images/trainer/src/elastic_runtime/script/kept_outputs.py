@@ -10,7 +10,6 @@ the folder. A file in a folder, ``plots/loss.png``, is called ``plots--loss.png`
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import os
 import re
@@ -21,6 +20,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import BinaryIO
 
+from elastic_runtime.at_exit import AtExit
 from elastic_runtime.checkpoint.store import FILE, NAME, CheckpointStore, open_store
 from elastic_runtime.documents import from_json
 from elastic_runtime.errors import FenceTaken, InvalidDocument, InvalidSettings, StoreUnavailable
@@ -57,6 +57,7 @@ class KeptFolder:
     def __init__(self, folder: Path, spec: CheckpointSpec | None, link: RankLink) -> None:
         self.folder = folder
         self._spec, self._link = spec, link
+        self.at_exit = AtExit(self.upload)
         self._lock = threading.Lock()
         self._store: CheckpointStore | None = None
         self._is_first = self._was_first = False
@@ -221,7 +222,7 @@ def outputs() -> Path:
         if base and spec is None:
             _log.warning("outputs are not kept: the run has no checkpoint store")
         kept = _kept = KeptFolder(folder, spec, shared_link())
-        atexit.register(kept.upload)
+        kept.at_exit.ask()
         leaving.on_notice(kept.noticed)
         if world.connected:
             kept.in_world(world.rank)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
 import json
 import os
 from collections import OrderedDict, defaultdict
@@ -15,6 +14,7 @@ from torch import Tensor
 from torch.nn import Buffer, Parameter
 from typing_extensions import override
 
+from elastic_runtime.at_exit import AtExit
 from elastic_runtime.errors import InvalidDocument
 from elastic_runtime.torch.digests import digests
 from elastic_runtime.torch.host_copies import HostCopier
@@ -282,7 +282,7 @@ class Profiling:
             activities=kinds if torch.cuda.is_available() else {profiler.ProfilerActivity.CPU}
         )
         self._profiler.start()
-        atexit.register(self.end)
+        AtExit(self.end).ask()
 
     def end(self) -> None:
         """Stop the profiler, and write the steps that it has seen. Does nothing if it never started."""

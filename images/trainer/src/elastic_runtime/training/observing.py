@@ -5,13 +5,13 @@ Nothing here changes what is trained: what goes wrong is a warning, once, and th
 
 from __future__ import annotations
 
-import atexit
 import os
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+from elastic_runtime.at_exit import AtExit
 from elastic_runtime.logs import script_logger
 from elastic_runtime.printable import printable
 from elastic_runtime.run.observe import PROFILE, TENSORBOARD, TRACES
@@ -37,6 +37,7 @@ class Events:
         self._writer: Any = None
         self._step = 0
         self._files = self._points = 0
+        self._at_exit = AtExit(self.end)
 
     def reported(self, values: Mapping[str, float], step: int) -> None:
         """In the background: the library has a thread and a queue."""
@@ -58,8 +59,7 @@ class Events:
         self._writer = tensorboardX.SummaryWriter(
             str(self._folder), purge_step=step, flush_secs=FLUSH, filename_suffix=suffix
         )
-        if self._files == 1:
-            atexit.register(self.end)
+        self._at_exit.ask()
 
     def end(self) -> None:
         """Write what is queued to the disk."""

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import atexit
 import os
 import threading
 import time
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from elastic_runtime.at_exit import AtExit
 from elastic_runtime.checkpoint import open_store
 from elastic_runtime.checkpoint.checkpoints import Checkpoints, Record, StoredCheckpoint
 from elastic_runtime.checkpoint.receipts import UNTIL
@@ -165,12 +165,12 @@ class DurableState:
         self._reset_callbacks: list[Callable[[], None]] = []
         self._link, self._clock = link or shared_link(), clock
         self._progress = ProgressLine(self._link, clock)
-        self._cost, self._copied = SaveCost(), (0.0, 0.0)
+        self._cost, self._copied, self._at_exit = SaveCost(), (0.0, 0.0), AtExit(self._write_last)
         self._serial = 0
         self._told_stopped = float("-inf")
         """When that was told last."""
         self._taken_at = utc_now()
-        self._is_writer = self._has_commits = self._ends_at_exit = self._has_prepared = False
+        self._is_writer = self._has_commits = self._has_prepared = False
         self._left_at_commit = False  # Its last world; and no object that is kept was replaced since then.
         self._may_resume, self._notices = True, Notices(self._link, self._world.name, clock)
         self._spec = spec = checkpoints_asked(checkpoint)
@@ -323,7 +323,7 @@ class DurableState:
         self._check_commit()
         self._has_commits = True
         self._is_writer = self._world.rank == 0
-        self._end_at_exit()
+        self._at_exit.ask()
         if self._is_writer and self._writer is not None:
             self._write_ahead(self._writer)
 
@@ -401,7 +401,7 @@ class DurableState:
             if wanted:
                 writer.want_handover()
             if writer.handover_due():
-                self._end_at_exit()
+                self._at_exit.ask()
                 self._begin_write(handover=True)
 
     def _agree(self, committed: bool) -> Signals:
@@ -445,7 +445,7 @@ class DurableState:
             return
         with self._turn:
             if not writer.takes_care_of(self._serial) and not writer.holds_off:
-                self._end_at_exit()
+                self._at_exit.ask()
                 self._begin_write(handover=True, if_absent=True)
             self._tell_stopped(writer)
 
@@ -499,15 +499,9 @@ class DurableState:
         except ElasticError as error:
             _log.error("the last commit, of step %d, is not in the checkpoint store: %s", self._values.step, error)
 
-    def _end_at_exit(self) -> None:
-        if not self._ends_at_exit:
-            self._ends_at_exit = True
-            atexit.register(self._write_last)
-
     def _end(self) -> None:
         """Whoever was rank 0 at the last commit has it durable; no thread is left. Works after ``hvd.shutdown`` too."""
-        self._ends_at_exit = False
-        atexit.unregister(self._write_last)
+        self._at_exit.cancel()
         if self._between is not None:
             self._between.close()
         is_mine = self._is_writer and self._has_commits
