@@ -129,3 +129,60 @@ def test_a_fork_that_ends_like_a_script_leaves_it_to_its_parent(rank: Run) -> No
     assert (rank.checkpoints, rank.outputs) == ([3], ["log.csv"])
     assert [each["values"]["loss"] for each in rank.of_kind("metrics")] == [1.0, 2.0, 3.0, 4.0]
     assert len(rank.of_kind("checkpoint_written")) == len(rank.of_kind("outputs_saved")) == 1
+
+
+@pytest.mark.parametrize("inherits", [False, True])
+def test_a_forked_child_of_multiprocessing_trains_in_its_parents_place(rank: Run, inherits: bool) -> None:
+    """Such a child ends without Python's hooks."""
+    rank.train(f"""
+    state = None
+    if {inherits}:
+        state = begin()
+        report(loss=0.0)
+    child = multiprocessing.get_context("fork").Process(target=train, args=(state,))
+    child.start()
+    child.join()
+    os._exit(child.exitcode)
+    """)
+    assert (rank.checkpoints, rank.outputs) == ([3], ["log.csv"])
+    assert [each["values"]["loss"] for each in rank.of_kind("metrics")][-3:] == [1.0, 2.0, 3.0]
+    assert len(rank.of_kind("checkpoint_written")) == 1
+
+
+def test_a_forked_child_with_nothing_of_its_own_leaves_the_outputs_alone(rank: Run) -> None:
+    rank.train("""
+    train()
+
+    def draw():
+        (outputs() / "of-the-child.svg").write_text("of a child that draws")
+
+    child = multiprocessing.get_context("fork").Process(target=draw)
+    child.start()
+    child.join()
+    os._exit(child.exitcode)
+    """)
+    assert (rank.checkpoints, rank.outputs) == ([], [])
+
+
+@pytest.mark.parametrize("method", ["fork", "forkserver", "spawn"])
+def test_each_kind_of_child_does_it_once_in_reverse_order(tmp_path: Path, method: str) -> None:
+    said = run(
+        tmp_path,
+        f"""
+    import multiprocessing
+    from elastic_runtime.at_exit import AtExit
+
+    def work():
+        for name in ("first", "second", "forgotten"):
+            (last := AtExit(lambda name=name: print(name, flush=True))).ask()
+        last.ask()
+        last.cancel()
+
+    if __name__ == "__main__":
+        AtExit(lambda: print("parent", flush=True)).ask()
+        child = multiprocessing.get_context("{method}").Process(target=work)
+        child.start()
+        child.join()
+    """,
+    )
+    assert said.split() == ["second", "first", "parent"]

@@ -10,6 +10,8 @@ import time
 import weakref
 from collections.abc import Callable
 
+from elastic_runtime.at_exit import AtExit
+
 BATCHING = 0.1
 """Seconds from one write of lines that may wait to the next."""
 ROOM = 32768
@@ -44,6 +46,7 @@ class BatchedLines:
         thread."""
         self._thread: threading.Thread | None = None
         """Sends what waits when it is due. One for all batches: to start one waits for a turn on crowded cores."""
+        self._at_exit = AtExit(self._end)
         this = weakref.ref(self)
         os.register_at_fork(after_in_child=lambda: _forget(this()))
 
@@ -64,6 +67,7 @@ class BatchedLines:
                 self._wake.put(True)
                 self._is_awake = True
         if self._thread is None:
+            self._at_exit.ask()
             self._thread = thread = threading.Thread(
                 target=self._send_when_due, args=(self._wake,), name="batched-lines", daemon=True
             )
@@ -76,6 +80,10 @@ class BatchedLines:
 
     def close(self) -> None:
         """Send those that wait, and end the thread."""
+        self._at_exit.cancel()
+        self._end()
+
+    def _end(self) -> None:
         with self._lock:
             self._wake.put(False)
             self._renew_thread()

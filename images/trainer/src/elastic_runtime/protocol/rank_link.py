@@ -592,5 +592,5 @@ class RankLink:
 def shared_link() -> RankLink:
     """The process's link to its agent, opened on first use."""
     link = RankLink.from_environment()
-    AtExit(link.close).ask()
+    AtExit(link.close, of_finalizers=False).ask()  # Threads of such a child may go on; what waits is sent.
     return link

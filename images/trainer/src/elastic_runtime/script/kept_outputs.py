@@ -222,10 +222,9 @@ def outputs() -> Path:
         if base and spec is None:
             _log.warning("outputs are not kept: the run has no checkpoint store")
         kept = _kept = KeptFolder(folder, spec, shared_link())
-        kept.at_exit.ask()
         leaving.on_notice(kept.noticed)
         if world.connected:
-            kept.in_world(world.rank)
+            in_world()
     return _kept.folder
 
 
@@ -238,6 +237,7 @@ def upload() -> None:
 def in_world() -> None:
     """Call :meth:`KeptFolder.in_world` if outputs are kept. Engines call it when a world is complete."""
     if _kept is not None:
+        _kept.at_exit.ask()  # Of the process that trains, which may have inherited the folder.
         _kept.in_world(current_world().rank)
 
 
