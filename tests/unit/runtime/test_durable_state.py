@@ -224,6 +224,31 @@ def test_a_notification_interrupts_once_and_always_with_a_sync() -> None:
         state.check_host_updates()
 
 
+def test_a_script_that_catches_the_interrupt_gets_it_again_with_one_warning(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    state = DurableState(step=0, commit_every=10)
+    state.commit()
+    state.on_hosts_updated(1_700_000_000, 1)
+    for _ in range(3):
+        state.step += 1
+        with pytest.raises(HostsUpdatedInterrupt):
+            state.commit()
+    (warning,) = caplog.messages
+    assert "each further commit raises it again" in warning
+    assert "(test_durable_state.py:" in warning
+    state.on_reset()
+    state.on_same_state()
+    state.restore()
+    assert state.step == 3, "it was committed, as all that are there have done"
+    state.commit()
+    state.on_hosts_updated(1_700_000_001, 1)
+    for leave in (state.check_host_updates, state.check_host_updates, state.commit):
+        with pytest.raises(HostsUpdatedInterrupt):
+            leave()
+    assert len(caplog.messages) == 1
+
+
 # Progress
 
 

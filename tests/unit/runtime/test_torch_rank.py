@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import threading
 from collections.abc import Iterator
@@ -16,7 +17,7 @@ from elastic_runtime.engines.torch import own_group
 from elastic_runtime.engines.torch import rank as ranks
 from elastic_runtime.engines.torch.channel import Channel, StoreTimeout, WorldLost
 from elastic_runtime.engines.torch.messages import EnterWorld
-from elastic_runtime.engines.torch.rank import Rank
+from elastic_runtime.engines.torch.rank import Rank, WorldChanges
 from elastic_runtime.protocol.rank_link import RankLink
 from elastic_runtime.run.waits import ANSWER, AT_WORK, LEAST_STANDSTILL, LONGEST_BUSY
 
@@ -113,3 +114,12 @@ def test_a_world_needs_no_sync_where_all_have_left_at_one_commit_with_a_state_th
     assert rank._channel is not None
     assert rank._into_next(rank._channel) is same
     assert connected == [same]
+
+
+def test_a_script_that_catches_each_exception_of_a_step_leaves_its_world_all_the_same(rank: Rank) -> None:
+    def step() -> None:
+        with contextlib.suppress(Exception):
+            rank.change()
+
+    with pytest.raises(WorldChanges):
+        step()

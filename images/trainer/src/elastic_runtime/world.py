@@ -110,7 +110,7 @@ class World(Place, Protocol):
         Returns, where the training function may stay where it is, in the next world, with the state in sync.
 
         Raises:
-            Exception: the engine's interrupt, which leaves the training function.
+            BaseException: the engine's interrupt, which leaves the training function.
         """
 
     def handler(self, value: object) -> Handler | None:

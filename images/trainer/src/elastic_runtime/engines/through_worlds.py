@@ -14,7 +14,7 @@ from elastic_runtime.script.standing import ledger
 def through_worlds(
     state: Any,
     train: Callable[[], Any],
-    interrupt: type[Exception],
+    interrupt: type[BaseException],
     is_loss: Callable[[Exception], bool],
     reset: Callable[[], bool | None],
     synced: Callable[[], None] = lambda: None,

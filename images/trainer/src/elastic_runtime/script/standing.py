@@ -187,6 +187,11 @@ def _place(frame: FrameType | None) -> _Place:
     return _Place(bool(waits_in(frame)), printable(" < ".join(lines), MAX_PLACE), in_commit, blocked)
 
 
+def script_place() -> str:
+    """Return the lines of the script from which this is called, the innermost first."""
+    return _place(sys._getframe()).place
+
+
 def waits_in(frame: FrameType | None) -> str:
     """Return in which of :data:`WAITING` a thread is that was called by the script; empty: in none."""
     for _, module in _frames(frame):

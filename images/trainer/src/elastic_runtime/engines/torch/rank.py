@@ -81,8 +81,11 @@ _NOBODY: tuple[int, frozenset[int]] = 0, frozenset()
 log = script_logger(__name__)
 
 
-class WorldChanges(Exception):
-    """Ranks come or go: into the next world, from the very commit that was just made."""
+class WorldChanges(BaseException):
+    """Ranks come or go: into the next world, from the very commit that was just made.
+
+    A script that catches each ``Exception`` of a step does not catch it. It would stay in a world that others leave.
+    """
 
 
 class Rank:

@@ -25,7 +25,7 @@ from elastic_runtime.protocol.rank_link import (
     shared_link,
 )
 from elastic_runtime.run.spec import CheckpointSpec
-from elastic_runtime.script.standing import ledger
+from elastic_runtime.script.standing import ledger, script_place
 from elastic_runtime.training.batches.plan import BatchPlan
 from elastic_runtime.training.checkpointing.between_commits import BetweenCommits
 from elastic_runtime.training.checkpointing.notices import PAUSE, Notices
@@ -48,6 +48,11 @@ PROGRESS_PAUSE = 0.25
 """Seconds between two words of progress to the agent."""
 STOPPED_INTERVAL = 1.0
 """Seconds between two messages that training has stopped at a durable commit."""
+CAUGHT = (
+    "the script has caught the interrupt of a commit at which the world changes (%s): the rank stays in its world, "
+    "and each further commit raises it again. Catch the exceptions that you expect there, and let others pass"
+)
+"""With the place of the next commit."""
 LOADING = 3600.0
 """Seconds for which a load counts as one, and not as a standstill."""
 
@@ -170,7 +175,7 @@ class DurableState:
         self._told_stopped = float("-inf")
         """When that was told last."""
         self._taken_at = utc_now()
-        self._is_writer = self._has_commits = self._has_prepared = False
+        self._is_writer = self._has_commits = self._has_prepared = self._has_warned = self._leaves = False
         self._left_at_commit = False  # Its last world; and no object that is kept was replaced since then.
         self._may_resume, self._notices = True, Notices(self._link, self._world.name, clock)
         self._spec = spec = checkpoints_asked(checkpoint)
@@ -223,6 +228,7 @@ class DurableState:
 
     def on_reset(self) -> None:
         """This rank is in another world, and will sync."""
+        self._leaves = False
         self._pause_between()
         self._changed = self._seen
         for callback in self._reset_callbacks:
@@ -292,8 +298,9 @@ class DurableState:
         for others that take over, or for their own end.
 
         Raises:
-            Exception: the engine's interrupt, unless it takes the rank to another world here
-                (:func:`elastic_runtime.torch.elastic.run` with ``in_place=True``).
+            BaseException: the engine's interrupt, unless it takes the rank to another world here
+                (:func:`elastic_runtime.torch.elastic.run` with ``in_place=True``). A script that catches it gets it
+                again from the next call.
             OwnershipLost: on rank 0, if a checkpoint was refused because the run has a newer owner.
             StatesDiffer: on all ranks, if they were compared and do not have the same state.
         """
@@ -302,7 +309,7 @@ class DurableState:
         if self._world.rank == 0:
             self._notices.last_commit.commits.committed(self._clock())
         self._calls += 1
-        commits = self._calls >= self._commit_every or self._agreements.always
+        commits = self._calls >= self._commit_every or self._agreements.always or self._leaves
         if commits:
             self._make_commit()
         if self._world.rank == 0:
@@ -366,7 +373,7 @@ class DurableState:
         """Hear, on all ranks at once, what any rank was told; a collective.
 
         Raises:
-            Exception: hosts have changed, so the engine makes another world (Horovod's ``HostsUpdatedInterrupt``).
+            BaseException: hosts have changed, so the engine makes another world (Horovod's ``HostsUpdatedInterrupt``).
         """
         self._receive(committed=False)
 
@@ -388,13 +395,19 @@ class DurableState:
         self._write_agreed(agreed.write)
         if self._writer is not None and self._world.rank == 0:
             self._write_handover(self._writer, wanted=is_new)
-        if agreed.updated > agreed.seen:
-            self._pause_between()
-            self._left_at_commit = committed
-            self._leave_world(committed=committed)
-            self._world.change()
+        if agreed.updated > agreed.seen or self._leaves:
+            self._change_world(committed=committed)
             return False
         return agreed.stand
+
+    def _change_world(self, *, committed: bool) -> None:
+        if self._leaves and not self._has_warned:
+            self._has_warned = True
+            _log.warning("%s", CAUGHT % script_place())
+        self._pause_between()
+        self._leaves, self._left_at_commit = True, committed  # Until it is in another world.
+        self._leave_world(committed=committed)
+        self._world.change()
 
     def _write_handover(self, writer: CheckpointWriter, *, wanted: bool) -> None:
         with self._turn:
