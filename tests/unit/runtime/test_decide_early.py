@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from elastic_runtime.engines.base import SessionFact, SessionState, Stage
 from elastic_runtime.errors import FailureKind
-from elastic_runtime.launcher.decision.facts import AskRanks, Clocks, CommitFact, Decision, Ending
+from elastic_runtime.launcher.decision.facts import AskRanks, Clocks, CommitFact, Decision, Ending, Facts
 from elastic_runtime.run.status import Phase
 from elastic_runtime.run.waits import LAST_WRITE
 from tests.unit.runtime.decide_bench import FRESH, NOW, SETTLED, USUAL, A, B, decide_now, facts, failed, session, since
@@ -65,3 +66,18 @@ def test_all_that_have_ended_have_a_day_without_a_commit(more: dict[str, object]
 def test_a_state_without_a_step_says_so() -> None:
     late = decided(Ending(((1, None),), (0,), step=3), since(ending_since=NOW - BOUND - 1))
     assert "rank 1 ended its training, and rank 0 has not within" in late.reason
+
+
+@pytest.mark.parametrize(
+    ("stage", "all_run", "may_end"),
+    [
+        (Stage.CONNECTING, True, False),
+        (Stage.CONNECTING, False, True),
+        (Stage.RETURNING, True, True),
+    ],
+    ids=["connects", "lacks-a-rank", "is-over"],
+)
+def test_nobody_ends_while_ranks_connect(stage: Stage, *, all_run: bool, may_end: bool) -> None:
+    fact = SessionFact(SessionState.FORMING, ("a", "b"), world=1, stage=stage)
+    assert Facts(2, (A, B), fact, all_run=all_run).may_end == may_end
+    assert Facts(2, (A, B), None, all_run=all_run).may_end

@@ -410,8 +410,10 @@ class TestTheEndOfTraining:
     def test_of_a_world_that_lacks_a_rank_is_waited_for_by_nobody(self) -> None:
         scene = self.both()
         self.say(scene, "b", 12)
+        assert scene.pool.all_run(self.RANKS)
         scene.pool.remove("a")
         assert scene.pool.ending(self.RANKS) is None
+        assert not scene.pool.all_run(self.RANKS)
 
     def test_is_forgotten_in_the_next_world(self) -> None:
         scene = self.both()

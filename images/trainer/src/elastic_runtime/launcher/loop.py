@@ -203,7 +203,7 @@ class Launcher:
                         return await self._step_down(action.handover)
                     await self._carry_out(action)
                 self._stop(StopTraining() in decision.actions)
-                if facts.ending is None or facts.ending.together:
+                if facts.may_end:
                     self._pool.let_end()
                 self._tell_last_commit()
                 self._pool.tell_hosts(self._session.rank_of if self._session else {})
@@ -243,6 +243,7 @@ class Launcher:
             leave_time=self._pool.leave_time.seconds(),
             ending=self._pool.ending(ranks) if session and session.state is SessionState.SETTLED else None,
             ended=self._pool.ended(ranks),
+            all_run=bool(session) and session.state is SessionState.FORMING and self._pool.all_run(ranks),
             excused=self._standstills.excused(ranks),
             inquiry=self._standstills.inquiry(ranks),
             stalls=self._standstills.stalls,

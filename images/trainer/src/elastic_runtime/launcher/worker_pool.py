@@ -310,6 +310,10 @@ class WorkerPool(RankRunner):
             return None
         return self._ending(ranks, {each for each in ranks if running[each] in self._waits})
 
+    def all_run(self, ranks: Collection[str]) -> bool:
+        """Whether processes of all these rank ids do."""
+        return {rank_id_of(name) for worker in self.workers.values() for name in worker.ranks}.issuperset(ranks)
+
     def ended(self, ranks: Mapping[str, int]) -> Ending | None:
         """Ranks of a world that is over whose training had ended; None: none."""
         return self._ending(ranks, self._ended.keys() & ranks.keys())

@@ -266,6 +266,8 @@ class Facts:
     """Ranks of a world that trains, which wait for the end of the others' training."""
     ended: Ending | None = None
     """Ranks of a world that is over whose training had ended, or that ended with code 0."""
+    all_run: bool = False
+    """While a world forms: all its ranks run."""
     over_budget: str | None = None
     """Why the run may cost nothing more: :func:`.deadline.over_budget`."""
     out_of_memory: str | None = None
@@ -283,6 +285,18 @@ class Facts:
     def has_world(self) -> bool:
         """Whether ranks train, or are about to."""
         return self.session is not None and self.session.state not in (SessionState.WAITING, SessionState.ENDED)
+
+    @property
+    def may_end(self) -> bool:
+        """Whether ranks that wait for the end of the others' training go on: all have ended, or their world is over.
+
+        Agents report in any order. A rank may have ended before another's report that it is connected is here.
+        """
+        if self.ending is not None:
+            return self.ending.together
+        if (session := self.session) is None or not (session.world and self.all_run):
+            return True
+        return (session.state, session.stage) != (SessionState.FORMING, Stage.CONNECTING)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,179 @@
+"""Agents that have no core bring what their ranks said long after others brought theirs: the end is the same."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from elastic_runtime.engines.torch.messages import Connected, ReadyForWorld, write_rank_word
+from elastic_runtime.launcher import loop
+from elastic_runtime.launcher.loop import Launcher
+from elastic_runtime.launcher.record.output import OutputLog
+from elastic_runtime.net import certificates
+from elastic_runtime.net.framing import decode_line
+from elastic_runtime.protocol.rank_link import EngineWord, RankMessage, TrainingEnded, encode_rank_message
+from elastic_runtime.protocol.wire import (
+    Hello,
+    LauncherMessage,
+    LetEnd,
+    RankExited,
+    RankSaid,
+    RankStarted,
+    Ready,
+    StartRank,
+    StopRank,
+)
+from elastic_runtime.run.spec import RunSpec, Timing, WorkersSpec
+from elastic_runtime.run.status import Status
+from tests.unit.provider.virtual_time import run_virtually
+from tests.unit.runtime.launcher_bench import Place
+from tests.unit.runtime.worlds_bench import interleaved
+
+RUN = RunSpec(
+    *("run", "uid", ("true",), WorkersSpec(2, 2, 2)),
+    engine="torch",
+    warm=False,
+    timing=Timing(lease=0.0, agent_silence=1e9, gather=1.0, tick=60.0),
+)
+
+
+@dataclass(eq=False)
+class Agent:
+    """A connection's two ends: its one rank says what the test has it say, and ends when it is stopped."""
+
+    site: Site
+    hello: Hello
+    heard: float = 0.0
+    given_up: str = ""
+    told: list[LauncherMessage] = field(default_factory=list)
+    rank: str = ""
+
+    def send(self, message: LauncherMessage) -> None:
+        self.told.append(message)
+        if isinstance(message, StartRank):
+            self.rank = message.rank_id
+            asyncio.get_running_loop().call_soon(self.site.said, self, RankStarted(self.rank, 8))
+        elif isinstance(message, StopRank) and self.rank == message.rank_id:
+            asyncio.get_running_loop().call_soon(self.ends, -9)
+
+    def says(self, message: RankMessage) -> None:
+        self.site.said(self, RankSaid(self.rank, decode_line(encode_rank_message(message))))
+
+    def connects(self) -> None:
+        self.says(EngineWord(write_rank_word(Connected(1))))
+
+    def is_ready(self) -> None:
+        self.says(EngineWord(write_rank_word(ReadyForWorld())))
+
+    def ends(self, code: int, *, out_of_memory: bool = False) -> None:
+        if self.rank:
+            rank, self.rank = self.rank, ""
+            self.site.said(self, RankExited(rank, code, out_of_memory=out_of_memory))
+
+    def may_end(self) -> bool:
+        return any(isinstance(each, LetEnd) for each in self.told)
+
+
+@dataclass
+class Site:
+    """In the place of the launcher's server: two workers."""
+
+    place: Place = field(default_factory=lambda: Place(wanted_=2))
+    agents: list[Agent] = field(default_factory=list)
+
+    def listens(self, _spec: RunSpec, came: Any, said: Any, gone: Any, *_others: Any) -> Site:
+        self.came, self.said, self.gone = came, said, gone
+        return self
+
+    async def start(self, *_where: Any) -> int:
+        return 1
+
+    async def close(self) -> None:
+        for each in self.agents:
+            self.gone(each)
+
+    async def starts(self) -> None:
+        """Both ranks run."""
+        for name in ("w0", "w1"):
+            self.agents.append(agent := Agent(self, Hello(name, "n", 7, 1, "lo")))
+            self.came(agent)
+            self.said(agent, Ready(warm=False))
+        await asyncio.sleep(2)
+
+    async def comes(self) -> None:
+        """Both ranks run, and enter the first world."""
+        await self.starts()
+        for agent in self.agents:
+            agent.is_ready()
+        await asyncio.sleep(1)
+
+
+@pytest.fixture(scope="module")
+def tls(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("run") / "tls"
+    certificates.create(folder)
+    return folder
+
+
+Play = Callable[[Callable[[Site, asyncio.Task[Status]], Awaitable[None]], RunSpec], None]
+
+
+@pytest.fixture
+def play(tls: Path, monkeypatch: pytest.MonkeyPatch) -> Play:
+    """Run a scene with a launcher at work on a site."""
+
+    def run(scene: Callable[[Site, asyncio.Task[Status]], Awaitable[None]], spec: RunSpec) -> None:
+        async def main() -> None:
+            site = Site()
+            monkeypatch.setattr(loop, "AgentServer", site.listens)
+            running = asyncio.create_task(Launcher(spec, site.place, OutputLog(io.StringIO()), tls, "127.0.0.1").run())
+            await asyncio.sleep(1)
+            try:
+                await scene(site, running)
+            finally:
+                running.cancel()
+                await asyncio.gather(running, return_exceptions=True)
+
+        run_virtually(main())
+
+    return run
+
+
+@pytest.mark.parametrize("order", interleaved(("connects", "ended"), ("connects",)))
+def test_no_rank_ends_while_another_trains(play: Play, order: list[tuple[int, str]]) -> None:
+    async def scene(site: Site, _: asyncio.Task[Status]) -> None:
+        await site.comes()
+        for rank, said in order:
+            if said == "ended":
+                site.agents[rank].says(TrainingEnded(12))
+            else:
+                site.agents[rank].connects()
+            await asyncio.sleep(0.1)
+        site.agents[0].says(TrainingEnded(12))  # It has no answer yet.
+        await asyncio.sleep(1)
+        assert [each.may_end() for each in site.agents] == [False, False]
+        site.agents[1].says(TrainingEnded(12))
+        await asyncio.sleep(1)
+        assert [each.may_end() for each in site.agents] == [True, True]
+
+    play(scene, RUN)
+
+
+def test_a_rank_that_waits_for_the_end_is_let_go_where_another_is_lost_before_it_is_heard(play: Play) -> None:
+    async def scene(site: Site, _: asyncio.Task[Status]) -> None:
+        await site.comes()
+        site.agents[0].connects()
+        site.agents[0].says(TrainingEnded(12))
+        await asyncio.sleep(1)
+        assert not site.agents[0].may_end()
+        site.agents[1].ends(-9)
+        await asyncio.sleep(1)
+        assert site.agents[0].may_end()
+
+    play(scene, RUN)
