@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from elastic_runtime.engines.torch.messages import Connected, ReadyForWorld, write_rank_word
+from elastic_runtime.engines.torch.messages import Connected, PeerLost, RankWord, ReadyForWorld, write_rank_word
+from elastic_runtime.errors import FailureKind
 from elastic_runtime.launcher import loop
 from elastic_runtime.launcher.loop import Launcher
 from elastic_runtime.launcher.record.output import OutputLog
@@ -65,11 +66,10 @@ class Agent:
     def says(self, message: RankMessage) -> None:
         self.site.said(self, RankSaid(self.rank, decode_line(encode_rank_message(message))))
 
-    def connects(self) -> None:
-        self.says(EngineWord(write_rank_word(Connected(1))))
-
-    def is_ready(self) -> None:
-        self.says(EngineWord(write_rank_word(ReadyForWorld())))
+    def tells(self, *words: RankWord) -> None:
+        """Its engine."""
+        for word in words:
+            self.says(EngineWord(write_rank_word(word)))
 
     def ends(self, code: int, *, out_of_memory: bool = False) -> None:
         if self.rank:
@@ -95,8 +95,8 @@ class Site:
         return 1
 
     async def close(self) -> None:
-        for each in self.agents:
-            self.gone(each)
+        while self.agents:
+            self.gone(self.agents.pop())
 
     async def starts(self) -> None:
         """Both ranks run."""
@@ -110,7 +110,7 @@ class Site:
         """Both ranks run, and enter the first world."""
         await self.starts()
         for agent in self.agents:
-            agent.is_ready()
+            agent.tells(ReadyForWorld())
         await asyncio.sleep(1)
 
 
@@ -153,7 +153,7 @@ def test_no_rank_ends_while_another_trains(play: Play, order: list[tuple[int, st
             if said == "ended":
                 site.agents[rank].says(TrainingEnded(12))
             else:
-                site.agents[rank].connects()
+                site.agents[rank].tells(Connected(1))
             await asyncio.sleep(0.1)
         site.agents[0].says(TrainingEnded(12))  # It has no answer yet.
         await asyncio.sleep(1)
@@ -168,12 +168,35 @@ def test_no_rank_ends_while_another_trains(play: Play, order: list[tuple[int, st
 def test_a_rank_that_waits_for_the_end_is_let_go_where_another_is_lost_before_it_is_heard(play: Play) -> None:
     async def scene(site: Site, _: asyncio.Task[Status]) -> None:
         await site.comes()
-        site.agents[0].connects()
+        site.agents[0].tells(Connected(1))
         site.agents[0].says(TrainingEnded(12))
         await asyncio.sleep(1)
         assert not site.agents[0].may_end()
         site.agents[1].ends(-9)
         await asyncio.sleep(1)
         assert site.agents[0].may_end()
+
+    play(scene, RUN)
+
+
+@pytest.mark.parametrize("order", interleaved(("connects", "comes back"), ("connects", "ended", "exits")))
+def test_the_reason_of_an_early_end_has_its_step(play: Play, order: list[tuple[int, str]]) -> None:
+    async def scene(site: Site, running: asyncio.Task[Status]) -> None:
+        await site.comes()
+        for rank, said in order:
+            agent = site.agents[rank]
+            match said:
+                case "connects":
+                    agent.tells(Connected(1))
+                case "comes back":
+                    agent.tells(PeerLost(1), ReadyForWorld())
+                case "ended":
+                    agent.says(TrainingEnded(12, waits=False))
+                case "exits":
+                    agent.ends(0)
+            await asyncio.sleep(0.1)
+        status = await running
+        assert status.failure is FailureKind.EARLY_EXIT
+        assert "a rank ended while others were still training: rank 1 ended its training at step 12;" in status.reason
 
     play(scene, RUN)

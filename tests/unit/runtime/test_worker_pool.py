@@ -47,11 +47,12 @@ class Connection(AgentConnection):
 @dataclass
 class Scene:
     now: float = 100.0
+    world: int = 1
     connections: dict[str, Connection] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         recovery = RecoverySpec(backoff=1.0, backoff_maximum=3.0, backoff_forgiven=60.0)
-        self.pool = WorkerPool(recovery, 7.0, lambda: self.now, RestartSpec("SIGUSR1", 9.0))
+        self.pool = WorkerPool(recovery, 7.0, lambda: self.now, RestartSpec("SIGUSR1", 9.0), lambda: self.world)
 
     def add(self, name: str, slots: int = 1, ready: bool = True, address: str = "") -> Worker:
         self.connections[name] = Connection(name, slots, address)
@@ -419,6 +420,7 @@ class TestTheEndOfTraining:
         scene = self.both()
         self.say(scene, "b", 12)
         scene.pool.progressed(12)
+        scene.world += 1
         scene.pool.new_world()
         assert (scene.pool.ending(self.RANKS), scene.pool.ended(self.RANKS)) == (None, None)
         self.say(scene, "a", 20)
@@ -433,6 +435,23 @@ class TestTheEndOfTraining:
         scene.pool.rank_exited(scene.pool.workers["b"], RankExited("b.0.0~0", 0))
         scene.pool.rank_exited(scene.pool.workers["a"], RankExited("a.0.0~0", 1))
         assert scene.pool.ended(self.RANKS) == Ending(((1, 12),), (0,))
+
+    def test_in_a_world_is_known_though_it_was_heard_before_that_was_complete(self) -> None:
+        scene = self.both()
+        self.say(scene, "a", 20)
+        scene.world += 1
+        self.say(scene, "b", 12, waits=False)
+        scene.pool.rank_exited(scene.pool.workers["b"], RankExited("b.0.0~0", 0))
+        scene.pool.new_world()
+        assert scene.pool.ended(self.RANKS) == Ending(((1, 12),), (0,))
+
+    def test_is_an_exit_with_0_where_the_rank_had_ended_in_a_world_before(self) -> None:
+        scene = self.both()
+        self.say(scene, "b", 12)
+        scene.world += 1
+        scene.pool.rank_exited(scene.pool.workers["b"], RankExited("b.0.0~0", 0))
+        scene.pool.new_world()
+        assert scene.pool.ended(self.RANKS) == Ending(((1, None),), (0,))
 
     def test_is_an_exit_with_0_where_nothing_was_said(self) -> None:
         scene = self.both()

@@ -121,7 +121,10 @@ class Launcher:
         self._settings = DecisionSettings(spec.workers, spec.recovery, spec.timing, restart_grace=spec.restart.grace)
         self._loop = asyncio.get_running_loop()
         self._changed = asyncio.Event()
-        self._pool = WorkerPool(spec.recovery, spec.timing.stop_grace, self._loop.time, spec.restart)
+        self._pool = WorkerPool(
+            *(spec.recovery, spec.timing.stop_grace, self._loop.time, spec.restart),
+            lambda: self._session.fact.world if self._session else 0,
+        )
         self._record = RunRecord(spec, utc_now, previous)
         used = previous.worker_seconds if previous else ()
         self._engine = find_engine(spec.engine)

@@ -114,8 +114,10 @@ class WorkerPool(RankRunner):
         stop_grace: float,
         now: Callable[[], float],
         restart: RestartSpec = RestartSpec(),  # noqa: B008  # frozen
+        number: Callable[[], int] = lambda: 0,
     ) -> None:
-        self._stop_grace, self._now, self._restart = stop_grace, now, restart
+        """Keep none yet. ``number`` is that of the present world, or of the one that forms."""
+        self._stop_grace, self._now, self._restart, self._number = stop_grace, now, restart, number
         self.workers: dict[str, Worker] = {}
         self._tells_every = recovery.tells_every
         self._backoff = Backoff(recovery)
@@ -127,8 +129,8 @@ class WorkerPool(RankRunner):
         """How ranks have ended that were asked to."""
         self._world: tuple[str, ...] = ()
         self._hosts = Hosts(())
-        self._ended: dict[str, int | None] = {}
-        """Steps at which training has ended in the present world, by rank id; None: by an exit with 0 alone."""
+        self._ended: dict[str, tuple[int, int | None]] = {}
+        """Worlds in which training has ended, each with the step, by rank id; None: by an exit with 0 alone."""
         self._waits: set[str] = set()
         """Processes that wait until all others have ended, too."""
         self._let: set[str] = set()
@@ -279,7 +281,10 @@ class WorkerPool(RankRunner):
     def training_ended(self, worker: Worker, process: str, said: TrainingEnded) -> None:
         """A rank says so; again, if it has no answer. Raises InvalidDocument for one that does not run there."""
         self.check_running(worker, process)
-        self._ended[rank_id_of(process)] = said.step
+        rank_id = rank_id_of(process)
+        # Ranks that wait say so every second.
+        number = self._ended[rank_id][0] if process in self._waits and rank_id in self._ended else self._number()
+        self._ended[rank_id] = number, said.step
         if said.waits:
             self._waits.add(process)
             self._let.discard(process)
@@ -291,10 +296,11 @@ class WorkerPool(RankRunner):
         self.leave_time.committed()
 
     def new_world(self) -> None:
-        """Nobody has ended in it."""
-        self._ended.clear()
-        self._waits.clear()
-        self._let.clear()
+        """Forget who has ended in those before. In this one some may have, whose agents were faster than others'."""
+        number = self._number()
+        self._ended = {rank_id: ended for rank_id, ended in self._ended.items() if ended[0] == number}
+        self._waits = {process for process in self._waits if rank_id_of(process) in self._ended}
+        self._let &= self._waits
         self._progress = None
         self.stands = False
         self.leave_time.new_world()
@@ -320,7 +326,7 @@ class WorkerPool(RankRunner):
 
     def _ending(self, ranks: Mapping[str, int], ended: Collection[str]) -> Ending | None:
         order = sorted(ranks, key=ranks.__getitem__)
-        steps = tuple((ranks[each], self._ended[each]) for each in order if each in ended)
+        steps = tuple((ranks[each], self._ended[each][1]) for each in order if each in ended)
         return (
             Ending(steps, tuple(ranks[each] for each in order if each not in ended), self._progress) if steps else None
         )
@@ -457,8 +463,9 @@ class WorkerPool(RankRunner):
     def _resolve(self, worker: Worker, process: str, code: int) -> None:
         worker.ranks.pop(process, None)
         self.stops.ended(process, code, self._now())
-        if code == 0:
-            self._ended.setdefault(rank_id_of(process), None)
+        rank_id = rank_id_of(process)
+        if code == 0 and self._ended.get(rank_id, (-1, None))[0] != (number := self._number()):
+            self._ended[rank_id] = number, None
         self._waits.discard(process)
         self._let.discard(process)
         future = self._exits.pop(process, None)
