@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import io
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -30,8 +30,8 @@ from elastic_runtime.protocol.wire import (
     StartRank,
     StopRank,
 )
-from elastic_runtime.run.spec import RunSpec, Timing, WorkersSpec
-from elastic_runtime.run.status import Status
+from elastic_runtime.run.spec import RecoverySpec, RestartSpec, RunSpec, Timing, WorkersSpec
+from elastic_runtime.run.status import EventKind, Status
 from tests.unit.provider.virtual_time import run_virtually
 from tests.unit.runtime.launcher_bench import Place
 from tests.unit.runtime.worlds_bench import interleaved
@@ -200,3 +200,27 @@ def test_the_reason_of_an_early_end_has_its_step(play: Play, order: list[tuple[i
         assert "a rank ended while others were still training: rank 1 ended its training at step 12;" in status.reason
 
     play(scene, RUN)
+
+
+@pytest.mark.parametrize("order", interleaved(("begins", "fails"), ("begins", "starves")))
+def test_a_rank_that_starves_early_has_its_run_begin_anew(play: Play, order: list[tuple[int, str]]) -> None:
+    async def scene(site: Site, running: asyncio.Task[Status]) -> None:
+        site.place.limits = {"w0": 2**30, "w1": 2**30}
+        await site.starts()
+        for rank, said in order:
+            agent = site.agents[rank]
+            match said:
+                case "begins":
+                    agent.tells(Connected(0))
+                case "fails":
+                    agent.ends(1)
+                case "starves":
+                    agent.ends(1, out_of_memory=True)
+            await asyncio.sleep(0.1)
+        await asyncio.sleep(1)
+        assert not running.done()
+        status = await site.place.until(lambda status: bool(status.memory))
+        assert EventKind.RESTARTED in {event.kind for event in status.events}
+
+    grows = RecoverySpec(grow_memory=1.5, up_to=2**40, backoff=0.01)
+    play(scene, replace(RUN, engine="torchrun", restart=RestartSpec(), recovery=grows))

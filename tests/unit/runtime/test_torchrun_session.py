@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from elastic_runtime.engines.base import SessionCallbacks, SessionOutcome, SessionState, Stage
+from elastic_runtime.engines.exits import ABORTED
 from elastic_runtime.engines.horovodrun.session import HorovodrunSession
 from elastic_runtime.engines.torch import messages
 from elastic_runtime.engines.torch.messages import Connected, Done, Offer, Offered, StoreAnswer, StoreAsk
@@ -135,8 +136,9 @@ async def test_who_has_not_begun_is_awaited_but_not_who_was_asked_to_end(bench: 
     assert (bench.session.fact.stage, bench.session.fact.awaited) == (Stage.LEAVING, ())
 
 
-@pytest.mark.parametrize("order", interleaved(("Connected", 1), ("Connected", 0)))
-def test_a_world_was_there_in_whatever_order_its_end_is_heard(order: list[tuple[int, str | int]]) -> None:
+@pytest.mark.parametrize("code", [1, ABORTED])
+@pytest.mark.parametrize("order", interleaved(("Connected", "fails"), ("Connected", 0)))
+def test_a_world_was_there_in_whatever_order_its_end_is_heard(order: list[tuple[int, str | int]], code: int) -> None:
     """An agent that has no core brings what its rank said long after the others' brought theirs."""
 
     @scene
@@ -144,10 +146,10 @@ def test_a_world_was_there_in_whatever_order_its_end_is_heard(order: list[tuple[
         bench.session.open(("a", "b"), 1)
         await turns()
         for rank, said in order:
-            if isinstance(said, int):
-                await bench.end("ab"[rank], said)
-            else:
+            if said == "Connected":
                 bench.say("ab"[rank], Connected(0))
+            else:
+                await bench.end("ab"[rank], said if isinstance(said, int) else code)
         assert bench.worlds == [["a", "b"]]
 
     play()

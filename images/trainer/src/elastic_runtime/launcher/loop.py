@@ -546,7 +546,7 @@ class Launcher:
         self._standstills.new_world(members)
         self._stragglers.new_world(members)
         self._differences.new_world()
-        self._memory.new_world()
+        self._memory.new_world([each for each in members if not self._pool.runs(each)])
         self._record.world(members)
 
     def _rank_exited(self, rank_id: str, code: int, expected: bool) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from elastic_runtime.kubernetes.quantities import quantity_of
 from elastic_runtime.launcher.decision.memory import Refused, decide_limit
 from elastic_runtime.launcher.platform import WorkerSet
@@ -27,14 +29,19 @@ class MemoryWatch:
         """Names of pods, each with the limit that it had then."""
         self.refused: str | None = None
         """Why a worker gets no more, for people; None: none is refused."""
-        self.starved = False
-        """A rank has ended for want of memory since the last world was complete, and its worker gets more."""
+        self._starved = set[str]()
+        """Rank ids that have ended for want of memory since the last world was complete, whose workers get more."""
 
     def rank_ended(self, rank_id: str, worker: str) -> None:
         """A rank has failed, and the kernel has killed a process of its worker's container for want of memory."""
         if self._ran_out(WorkerName.parse(worker).pod):
             self._explained.add(rank_id)
-            self.starved = True
+            self._starved.add(rank_id)
+
+    @property
+    def starved(self) -> bool:
+        """Return :attr:`.Facts.starved`."""
+        return bool(self._starved)
 
     def explains(self, rank_id: str) -> bool:
         """Whether that rank has failed for want of memory that its worker gets now: said once."""
@@ -49,10 +56,10 @@ class MemoryWatch:
         for worker in self._pool.workers.values():
             worker.memory_limit = self._workers.memory_limit(worker.name)
 
-    def new_world(self) -> None:
-        """A world is complete."""
-        self.starved = False
-        self._explained.clear()
+    def new_world(self, ended: Collection[str]) -> None:
+        """A world is complete, of whose members these have ended already: their agents were faster than others'."""
+        self._starved.intersection_update(ended)
+        self._explained.intersection_update(ended)
 
     def _ran_out(self, pod: str) -> bool:
         """Whether more is given."""

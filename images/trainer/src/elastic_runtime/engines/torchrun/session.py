@@ -166,7 +166,7 @@ class TorchrunSession(Session):
             return
         world.begun.add(rank_id)
         # Others may have ended before what this one said is here, or failed for their sake; nobody was killed.
-        over = {each for each, code in world.exits.items() if code >= 0}
+        over = {each for each, code in world.exits.items() if code >= 0 or code == ABORTED}
         if world.begun.issuperset(world.members) and world.ended <= over:
             self._callbacks.on_world(list(world.members))
         self._consider()
