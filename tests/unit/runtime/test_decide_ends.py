@@ -8,8 +8,9 @@ import pytest
 
 from elastic_runtime.engines.base import HOW_TO_JOIN, SessionOutcome, SessionState
 from elastic_runtime.errors import FailureKind
-from elastic_runtime.launcher.decision.facts import Decision, Ending, Finish
+from elastic_runtime.launcher.decision.facts import CommitFact, Decision, Ending, Finish
 from elastic_runtime.run.status import Phase
+from elastic_runtime.run.waits import LAST_WRITE
 from tests.unit.runtime.decide_bench import (
     NOW,
     SETTLED,
@@ -33,6 +34,7 @@ LEFT = replace(
     is_consequence=True,
 )
 ENDING = replace(GOOD, session=session(SessionState.FINISHING, "a", "b"))
+DONE = replace(ENDING, session=replace(session(SessionState.FINISHING, "a", "b"), done=True))
 ENDS = [
     Row(
         "all ranks ended with 0",
@@ -110,6 +112,12 @@ ENDS = [
         clocks=since(finishing_since=NOW - 1801),
     ),
     Row(
+        "no rank ends a day after all had ended their training",
+        DONE,
+        failed(FailureKind.RANK_FAILED, "no rank has ended 86401 s after all had ended their training"),
+        clocks=since(done_since=NOW - LAST_WRITE - 1),
+    ),
+    Row(
         "the ranks failed",
         replace(GOOD, session=ended(SessionOutcome.FAILED, "rank 0 (a) ended with code 1")),
         failed(FailureKind.RANK_FAILED, "the ranks failed: rank 0 (a) ended with code 1"),
@@ -150,6 +158,24 @@ GOES_ON = [
         ENDING,
         Decision((), Phase.RUNNING, "the ranks are ending: the run fails unless all have ended after 1800 s"),
         clocks=since(finishing_since=NOW - 1800),
+    ),
+    Row(
+        "a rank that goes on alone has been busy",
+        replace(ENDING, excused=NOW - 1799),
+        Decision((), Phase.RUNNING, "the ranks are ending: the run fails unless all have ended after 1800 s"),
+        clocks=since(finishing_since=NOW - 3600),
+    ),
+    Row(
+        "all have ended their training and evaluate",
+        DONE,
+        Decision((), Phase.RUNNING, "the ranks are ending"),
+        clocks=since(done_since=NOW - LAST_WRITE),
+    ),
+    Row(
+        "all have ended their training and train once more",
+        replace(DONE, commits=CommitFact(NOW - 1, 1.0)),
+        Decision((), Phase.RUNNING, "the ranks are ending"),
+        clocks=since(done_since=NOW - LAST_WRITE - 1),
     ),
     Row(
         "the lease is in time",

@@ -105,6 +105,15 @@ def test_ranks_end_since_the_first_has() -> None:
     assert seen(ends, trains, ends).finishing_since == 2.0
 
 
+def test_all_have_ended_their_training_until_the_first_process_ends() -> None:
+    ends = facts(2, A, B, session=session(SessionState.FINISHING, "a", "b"))
+    done = facts(2, A, B, session=replace(session(SessionState.FINISHING, "a", "b"), done=True))
+    clocks = seen(done, done)
+    assert (clocks.done_since, clocks.finishing_since) == (0.0, None)
+    clocks = seen(done, done, ends, ends)
+    assert (clocks.done_since, clocks.finishing_since) == (None, 2.0)
+
+
 def test_a_moment_of_zero_is_one() -> None:
     assert seen(facts(2, A, B), facts(2, A, B)).gathering_since == 0.0
 

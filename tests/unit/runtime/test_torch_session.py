@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
@@ -29,6 +30,9 @@ from elastic_runtime.engines.torch.messages import (
     WorldBroken,
 )
 from elastic_runtime.errors import InvalidDocument
+from elastic_runtime.launcher.decision.decide import decide, observe
+from elastic_runtime.launcher.decision.facts import Facts, Finish
+from tests.unit.runtime.decide_bench import FRESH, NOW, USUAL
 from tests.unit.runtime.worlds_bench import Bench, scene, turns
 
 
@@ -290,10 +294,39 @@ async def test_the_end_is_when_all_are_done(bench: Bench) -> None:
     assert bench.heard("a") == []
     bench.say("b", Done(1))
     assert bench.heard("a") == bench.heard("b") == [AllDone(1)]
-    assert bench.session.fact.state is SessionState.FINISHING
+    assert (bench.session.fact.state, bench.session.fact.done) == (SessionState.FINISHING, True)
     await bench.end("a", 0)
+    assert (bench.session.fact.state, bench.session.fact.done) == (SessionState.FINISHING, False)
     await bench.end("b", 0)
     assert bench.session.fact.outcome is SessionOutcome.SUCCEEDED
+
+
+@scene
+async def test_all_may_evaluate_for_longer_than_the_first_that_ends_is_followed(bench: Bench) -> None:
+    bench.session.open(("a", "b"), 1)
+    await bench.form(1, "a", "b")
+    bench.say("a", Done(1))
+    bench.say("b", Done(1))
+    done = Facts(2, (), bench.session.fact, trained=True)
+    clocks = observe(FRESH, done, USUAL, NOW)
+    assert decide(done, clocks, USUAL, NOW + 3600).actions == ()
+    await bench.end("a", 0)
+    ends = replace(done, session=bench.session.fact)
+    clocks = observe(clocks, ends, USUAL, NOW + 3600)
+    assert decide(ends, clocks, USUAL, NOW + 3600 + USUAL.recovery.max_wait).actions == ()
+    [action] = decide(ends, clocks, USUAL, NOW + 3601 + USUAL.recovery.max_wait).actions
+    assert isinstance(action, Finish)
+
+
+@scene
+async def test_all_have_not_ended_their_training_where_one_wants_another_world(bench: Bench) -> None:
+    bench.session.open(("a", "b"), 1)
+    await bench.form(1, "a", "b")
+    bench.say("a", Done(1))
+    bench.say("b", Done(1))
+    assert bench.session.fact.done
+    bench.say("a", PeerLost(1), ReadyForWorld())
+    assert (bench.session.fact.state, bench.session.fact.done) == (SessionState.FINISHING, False)
 
 
 @scene

@@ -106,6 +106,7 @@ NONE = facts(3)
 TRAIN = session(SETTLED, "a", "b", "c", holders=HELD)
 COMMITS = training(commits=CommitFact(1e9, 0.5))
 """Again and again."""
+DONE = replace(session(SessionState.FINISHING, "a", "b", "c"), done=True)
 ONE_ENDED = Ending(((0, 9),), (1, 2))
 
 WAITS = (
@@ -288,6 +289,12 @@ WAITS = (
         *("[a rank that differs](#a-training-that-stands-still)", "It is stopped. The others continue."),
         *(training(ended=ONE_ENDED), LAST_WRITE, EndStandstill),
         answers=LOADS,
+    ),
+    Wait(
+        *("running", "the first rank to end, when the training functions of all have returned", "a day", ""),
+        *("fails: `rank_failed`", training(session=DONE, commits=None), LAST_WRITE, Finish),
+        names="no rank has ended",
+        kind=FailureKind.RANK_FAILED,
     ),
     Wait(
         *("running", "the other ranks to end, after one has ended with 0", "`max_wait`", "", "fails: `early_exit`"),

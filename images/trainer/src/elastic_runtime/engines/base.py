@@ -24,7 +24,7 @@ class SessionState(StrEnum):
     WAITING = "waiting"
     """All of them wait for the next world, for too few ranks are listed."""
     FINISHING = "finishing"
-    """A rank of the world has ended with code 0; the others are about to. No change any more."""
+    """A rank of the world has ended with code 0, or all have ended their training. No change any more."""
     ENDED = "ended"
     """The session is over. :attr:`SessionFact.outcome` says how."""
 
@@ -94,6 +94,8 @@ class SessionFact:
     """Rank ids that wait for these there."""
     starting: tuple[str, ...] = ()
     """Rank ids that were started for the next world and are not ready for it, the first one first."""
+    done: bool = False
+    """With FINISHING: all ranks have ended their training, none has ended with code 0, and none wants another world."""
     prepares: bool = False
     """The script runs for as long as it likes before its rank is ready: it joins a world with its training function."""
 

@@ -150,6 +150,7 @@ class TorchSession(Session):
             static=world.members if world.static and not self._had_state else (),
             stage=Stage.CONNECTING if self._is_whole() or waits else Stage.RETURNING,
             starting=self._starting(facts),
+            done=self._state is SessionState.FINISHING and worlds.is_done(facts),
             prepares=self.prepares,
         )
 

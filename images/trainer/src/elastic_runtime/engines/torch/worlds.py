@@ -127,6 +127,12 @@ def decide(facts: Facts) -> Decision:
     return Decision(SessionState.SETTLED, wants_another=True, leaving=leaving, left_out=_left_out(facts))
 
 
+def is_done(facts: Facts) -> bool:
+    """Whether no rank has ended with 0 since all were done, nor wants another world, as one that trains once more."""
+    wants_another = facts.broken or any(rank.ready for rank in facts.here.values())
+    return facts.finished and 0 not in facts.exits.values() and not wants_another
+
+
 def late(facts: Facts, *, told_broken: bool) -> tuple[str, ...]:
     """Members, or newcomers, that the others have waited for too long, by rank: they are to be stopped.
 

@@ -206,10 +206,7 @@ def _ended_early(facts: Facts, clocks: Clocks, settings: DecisionSettings, now: 
         return None
     waited = now - (now if clocks.ending_since is None else clocks.ending_since)
     if ending.together:
-        quiet = min(waited, now - max(facts.commits.last, facts.excused)) if facts.commits else waited
-        if quiet <= LAST_WRITE:  # It may train once more.
-            return None
-        return _failed(FailureKind.RANK_FAILED, f"no rank has ended {quiet:.0f} s after all had ended their training")
+        return _none_ends(facts, waited, now)
     (rank, step), *others = ending.ended
     early = f"{EARLY}: {_said(rank, step)}"
     for other, at in others:
@@ -226,11 +223,21 @@ def _ended_early(facts: Facts, clocks: Clocks, settings: DecisionSettings, now: 
     return None
 
 
+def _none_ends(facts: Facts, waited: float, now: float) -> Decision | None:
+    """All ranks ended their training so many seconds ago, and work on."""
+    quiet = min(waited, now - max(facts.commits.last, facts.excused)) if facts.commits else waited
+    if quiet <= LAST_WRITE:  # It may train once more.
+        return None
+    return _failed(FailureKind.RANK_FAILED, f"no rank has ended {quiet:.0f} s after all had ended their training")
+
+
 def _ended_late(facts: Facts, clocks: Clocks, settings: DecisionSettings, now: float) -> Decision | None:
     """Ranks that go on alone after another has ended with code 0: see :func:`.bound_of`."""
     if facts.session is None or facts.session.state is not SessionState.FINISHING:
         return None
-    waited, bound = _finishing(clocks, now), bound_of(facts.session, settings)
+    if facts.session.done:
+        return _none_ends(facts, now - (now if clocks.done_since is None else clocks.done_since), now)
+    waited, bound = min(_finishing(clocks, now), now - facts.excused), bound_of(facts.session, settings)
     if bound is None or waited <= bound.seconds:
         return None
     late = f"not all ranks have ended {waited:.0f} s after the first (recovery.max_wait)"
@@ -469,11 +476,13 @@ def bound_of(session: SessionFact, settings: DecisionSettings) -> Bound | None:
     any, after a stop     held                            ``forming`` once more       the session is closed
     finishing: a rank     any                             ``max_wait``                the run fails
     has ended with 0
+    finishing: all have   any                             a day                       the run fails
+    ended their training
     ====================  ==============================  ==========================  ==================================
     """
     forming = settings.timing.forming
     if session.state is SessionState.FINISHING:
-        return Bound(max(forming, settings.recovery.max_wait), closes=True)
+        return Bound(LAST_WRITE if session.done else max(forming, settings.recovery.max_wait), closes=True)
     if session.stage is Stage.LEAVING:
         return None
     if not session.holders:
@@ -542,6 +551,7 @@ def observe(clocks: Clocks, facts: Facts, settings: DecisionSettings, now: float
     stage = session.stage if session else Stage.CONNECTING
     same_world = clocks.forming_since if (world, stage) == (clocks.world, clocks.stage) else None
     is_finishing = session is not None and session.state is SessionState.FINISHING
+    is_done = session is not None and is_finishing and session.done
     starting = session.starting[:1] if session else ()
     same_start = clocks.starting_since if starting == clocks.starting else None
     suspects = silent(facts, settings, now)
@@ -554,7 +564,8 @@ def observe(clocks: Clocks, facts: Facts, settings: DecisionSettings, now: float
         hopeless_since=_since(clocks.hopeless_since, facts.refusal is not None and facts.refusal.hopeless, now),
         forming_since=_since(same_world, session is not None and session.state is SessionState.FORMING, now),
         world=world,
-        finishing_since=_since(clocks.finishing_since, is_finishing, now),
+        finishing_since=_since(clocks.finishing_since, is_finishing and not is_done, now),
+        done_since=_since(clocks.done_since, is_done, now),
         ending_since=_since(clocks.ending_since, facts.ending is not None, now),
         starting_since=_since(same_start, bool(starting), now),
         starting=starting,

@@ -319,6 +319,8 @@ class Clocks:
     """Stage of that world."""
     finishing_since: float | None = None
     """Since when a rank of the world has ended with code 0, and others have not ended."""
+    done_since: float | None = None
+    """Since when all ranks have ended their training, and none has ended with code 0."""
     ending_since: float | None = None
     """Since when some ranks have ended their training, and others have not."""
     starting_since: float | None = None
