@@ -95,6 +95,7 @@ class TestStop:
             child = int(worker.lines("a", "stdout")[0])
             await worker.ranks.stop_rank("a", SOON, signal.SIGUSR1)
             await worker.until(lambda: worker.code("a") == 0)
+            assert not worker.of(RankExited)[0].by_itself
             assert worker.lines("a", "stdout")[-1] == "the child has worked on"
             await asyncio.to_thread(gone, child)
 
@@ -103,6 +104,7 @@ class TestStop:
     def test_of_a_rank_that_is_over_does_nothing(self) -> None:
         async def test(worker: Worker) -> None:
             assert await worker.run("a", code("pass")) == 0
+            assert worker.of(RankExited)[0].by_itself
             await worker.ranks.stop_rank("a", grace=SOON)
             await worker.ranks.stop_rank("never", grace=SOON)
 

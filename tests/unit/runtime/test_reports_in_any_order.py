@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from elastic_runtime.engines.torch.messages import Connected, PeerLost, RankWord, ReadyForWorld, write_rank_word
+from elastic_runtime.engines.torchrun.session import FAILURE_WINDOW
 from elastic_runtime.errors import FailureKind
 from elastic_runtime.launcher import loop
 from elastic_runtime.launcher.loop import Launcher
@@ -54,13 +55,15 @@ class Agent:
     given_up: str = ""
     told: list[LauncherMessage] = field(default_factory=list)
     rank: str = ""
+    slow: bool = False
+    """Its rank has ended by itself, and it has not told."""
 
     def send(self, message: LauncherMessage) -> None:
         self.told.append(message)
         if isinstance(message, StartRank):
             self.rank = message.rank_id
             asyncio.get_running_loop().call_soon(self.site.said, self, RankStarted(self.rank, 8))
-        elif isinstance(message, StopRank) and self.rank == message.rank_id:
+        elif isinstance(message, StopRank) and self.rank == message.rank_id and not self.slow:
             asyncio.get_running_loop().call_soon(self.ends, -9)
 
     def says(self, message: RankMessage) -> None:
@@ -71,10 +74,10 @@ class Agent:
         for word in words:
             self.says(EngineWord(write_rank_word(word)))
 
-    def ends(self, code: int, *, out_of_memory: bool = False) -> None:
+    def ends(self, code: int, **more: bool) -> None:
         if self.rank:
             rank, self.rank = self.rank, ""
-            self.site.said(self, RankExited(rank, code, out_of_memory=out_of_memory))
+            self.site.said(self, RankExited(rank, code, **more))
 
     def may_end(self) -> bool:
         return any(isinstance(each, LetEnd) for each in self.told)
@@ -224,3 +227,33 @@ def test_a_rank_that_starves_early_has_its_run_begin_anew(play: Play, order: lis
 
     grows = RecoverySpec(grow_memory=1.5, up_to=2**40, backoff=0.01)
     play(scene, replace(RUN, engine="torchrun", restart=RestartSpec(), recovery=grows))
+
+
+@pytest.mark.parametrize("how", ["is killed", "is out of memory", "went with its machine"])
+def test_a_lost_rank_has_its_run_begin_anew_though_it_is_heard_after_the_others_were_killed(
+    play: Play, how: str
+) -> None:
+    async def scene(site: Site, running: asyncio.Task[Status]) -> None:
+        await site.starts()
+        for each in site.agents:
+            each.tells(Connected(0))
+        first, second = site.agents
+        second.slow = True
+        await asyncio.sleep(1)
+        first.ends(1, by_itself=True)
+        await asyncio.sleep(FAILURE_WINDOW + 1)
+        assert any(isinstance(each, StopRank) for each in second.told)
+        match how:
+            case "is killed":
+                second.ends(-9, by_itself=True)
+            case "is out of memory":
+                second.ends(-9, out_of_memory=True)
+            case _:
+                site.agents.remove(second)
+                site.gone(second)
+        await asyncio.sleep(1)
+        assert not running.done()
+        failed = 0 if how == "went with its machine" else 1
+        assert (await site.place.until(lambda _: True)).rank_failures == failed, "and not the first one"
+
+    play(scene, replace(RUN, engine="torchrun", restart=RestartSpec()))

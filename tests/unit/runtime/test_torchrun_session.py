@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from elastic_runtime.engines.base import SessionCallbacks, SessionOutcome, SessionState, Stage
-from elastic_runtime.engines.exits import ABORTED
+from elastic_runtime.engines.exits import ABORTED, describe
 from elastic_runtime.engines.horovodrun.session import HorovodrunSession
 from elastic_runtime.engines.torch import messages
 from elastic_runtime.engines.torch.messages import Connected, Done, Offer, Offered, StoreAnswer, StoreAsk
@@ -29,6 +29,8 @@ class Workers:
     told: list[tuple[str, Any]] = field(default_factory=list)
     orders: list[str] = field(default_factory=list)
     hosts: dict[str, str] = field(default_factory=dict)
+    slow: set[str] = field(default_factory=set)
+    """Ranks that have ended by themselves, of which their agents have not told: no order reaches them."""
 
     def interface(self, rank_id: str) -> str:
         return f"eth-{rank_id}"
@@ -40,6 +42,9 @@ class Workers:
         self.given[rank_id] = attempt, environment
         self.ends[rank_id] = asyncio.get_running_loop().create_future()
         return await self.ends[rank_id]
+
+    def ended_by_itself(self, rank_id: str) -> bool:
+        return rank_id in self.slow
 
     def tell(self, rank_id: str, word: Mapping[str, Any]) -> None:
         self.told.append((rank_id, messages.read_session_word(word)))
@@ -59,8 +64,8 @@ class Workers:
 
     def _all(self, order: str, code: int) -> None:
         self.orders.append(order)
-        for end in self.ends.values():
-            if not end.done():
+        for rank_id, end in self.ends.items():
+            if not end.done() and rank_id not in self.slow:
                 end.set_result(code)
 
 
@@ -247,6 +252,29 @@ async def test_who_has_failed_alone_fails_the_run_and_the_others_are_killed(benc
     assert fact.outcome is SessionOutcome.FAILED
     assert fact.detail == "rank 1 (b) ended with code 7, rank 0 (a) still ran and was killed"
     assert ("b", 7, False) in bench.exits
+
+
+@pytest.mark.parametrize(
+    ("code", "outcome", "blamed"),
+    [(-9, SessionOutcome.LOST, ["b"]), (-11, SessionOutcome.LOST, ["b"]), (1, SessionOutcome.FAILED, ["a", "b"])],
+)
+def test_what_others_failed_for_counts_though_it_is_heard_after_they_were_killed(
+    code: int, outcome: SessionOutcome, blamed: list[str]
+) -> None:
+    @scene
+    async def play(bench: Bench) -> None:
+        bench.session = TorchrunSession(bench.workers, bench.callbacks, max_wait=0.0)
+        await bench.world("a", "b", "c")
+        bench.workers.slow = {"b"}
+        await bench.end("a", 1)
+        assert bench.workers.orders == ["kill with stacks"]
+        await bench.end("b", code)
+        fact = bench.session.fact
+        assert fact.outcome is outcome
+        assert fact.detail.startswith(f"rank 0 (a) ended with code 1, rank 1 (b) ended with {describe(code)}, rank 2")
+        assert sorted(rank_id for rank_id, _, expected in bench.exits if not expected) == blamed
+
+    play()
 
 
 @scene

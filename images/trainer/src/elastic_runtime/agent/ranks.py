@@ -203,6 +203,8 @@ class _Rank:
     """:func:`.memory.oom_kills` when it began."""
     asked: bool = False
     """For its stacks, without an answer so far."""
+    stopped: bool = False
+    """Its end was asked for."""
     ended: asyncio.Event = field(default_factory=asyncio.Event)
 
 
@@ -345,7 +347,8 @@ class Ranks:
 
         A process that is stopped (SIGSTOP) handles no other signal, and has no grace.
         """
-        rank = self._ranks.get(rank_id)
+        if rank := self._ranks.get(rank_id):
+            rank.stopped = True
         if rank and rank.pid is not None and is_stopped(rank.pid):
             grace, stacks = 0.0, False
         if stacks and rank:
@@ -414,13 +417,14 @@ class Ranks:
         if rank.ended.is_set():
             return
         rank.ended.set()
+        by_itself = not rank.stopped
         ended, starved = time.monotonic(), code != 0 and self._oom_kills() > rank.kills
         await self._drain(rank, 0.0 if code < 0 else LEFTOVER_GRACE)
         await rank.links.close()
         del self._ranks[rank.rank_id]
         if code == -self._ends_by:
             code = -signal.SIGTERM  # As the launcher knows it.
-        self._send(RankExited(rank.rank_id, code, round(time.monotonic() - ended, 3), starved))
+        self._send(RankExited(rank.rank_id, code, round(time.monotonic() - ended, 3), starved, by_itself))
         if not self._ranks:
             self._idle.set()
 

@@ -112,6 +112,12 @@ class RankRunner(Protocol):
     async def run_rank(self, rank_id: str, attempt: int, environment: Mapping[str, str]) -> int:
         """Run it to its end; :data:`~.exits.LOST` when its worker goes. Returns the exit code."""
 
+    def ended_by_itself(self, rank_id: str) -> bool:
+        """Whether this rank's last process is known to have ended by itself, for want of memory, or with its worker.
+
+        Others may have been asked to end before that was heard, and so may this one.
+        """
+
     def tell(self, rank_id: str, word: Mapping[str, Any]) -> None:
         """Send a message to the callbacks of this rank's engine, in the order of the calls. Lost ranks get nothing.
 

@@ -123,6 +123,8 @@ class WorkerPool(RankRunner):
         self._backoff = Backoff(recovery)
         self._exits: dict[str, asyncio.Future[int]] = {}
         self._stopped: set[str] = set()
+        self._by_themselves: set[str] = set()
+        """See :meth:`ended_by_itself`."""
         self._held_back: set[str] = set()
         """Rank ids whose slots wait, since these have failed."""
         self.stops = Stops()
@@ -167,6 +169,7 @@ class WorkerPool(RankRunner):
         """A worker is gone; so are its ranks."""
         worker = self.workers.pop(name)
         for process in list(worker.ranks):
+            self._by_themselves.add(rank_id_of(process))
             self._resolve(worker, process, LOST)
         return worker
 
@@ -200,6 +203,8 @@ class WorkerPool(RankRunner):
     def rank_exited(self, worker: Worker, message: RankExited) -> None:
         """An agent says so. Raises InvalidDocument for one that does not run there."""
         self.check_running(worker, message.rank_id)
+        if message.by_itself or message.out_of_memory:
+            self._by_themselves.add(rank_id_of(message.rank_id))
         self._resolve(worker, message.rank_id, message.code)
 
     def release(self, name: str, reason: str) -> None:
@@ -365,12 +370,14 @@ class WorkerPool(RankRunner):
     async def run_rank(self, rank_id: str, attempt: int, environment: Mapping[str, str]) -> int:
         place = self._place(rank_id)
         if place is None:
+            self._by_themselves.add(rank_id)
             return LOST
         worker, slot = place
         process = str(replace(slot.rank, attempt=attempt))
         future: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self._exits[process] = future
         worker.ranks[process] = None
+        self._by_themselves.discard(rank_id)
         given = {**environment, RESTART_SIGNAL: self._restart.signal}
         if self._tells_every is not None:
             given[OWN_TIME] = str(self._tells_every)
@@ -387,6 +394,10 @@ class WorkerPool(RankRunner):
     def runs(self, rank_id: str) -> bool:
         """Whether a process of that rank does."""
         return any(rank_id_of(process) == rank_id for worker in self.workers.values() for process in worker.ranks)
+
+    @override
+    def ended_by_itself(self, rank_id: str) -> bool:
+        return rank_id in self._by_themselves
 
     @override
     def tell(self, rank_id: str, word: Mapping[str, Any]) -> None:
@@ -438,6 +449,7 @@ class WorkerPool(RankRunner):
     def retire(self, rank_id: str) -> None:
         """This rank is over: the next one in its slot gets another name."""
         self._held_back.discard(rank_id)
+        self._by_themselves.discard(rank_id)
         for slot in self._slots():
             if slot.rank_id == rank_id:
                 slot.rank = replace(slot.rank, incarnation=slot.rank.incarnation + 1)

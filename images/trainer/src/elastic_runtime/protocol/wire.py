@@ -71,6 +71,8 @@ class RankExited:
     """Seconds since it ended: its output may have taken longer."""
     out_of_memory: bool = field(default=False, metadata=SPARSE)
     """It failed, and since it began, the kernel has killed a process of this container for want of memory."""
+    by_itself: bool = field(default=False, metadata=SPARSE)
+    """It ended before its agent was told to stop it. False: it was not, or the agent is of an image from before."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -186,7 +186,8 @@ class TorchrunSession(Session):
         self._running.discard(rank_id)
         world.ended.add(rank_id)
         world.store.forget(rank_id)
-        if self._closing or world.interrupted or world.killed:
+        killed = bool(world.killed) and not self._runner.ended_by_itself(rank_id)
+        if self._closing or world.interrupted or killed:
             self._callbacks.on_exit(rank_id, code, True)
         else:
             self._ended_by_itself(rank_id, code)
