@@ -201,6 +201,15 @@ class TestRanks:
         [event] = record.status([], {}, 1).events
         assert (event.kind, event.worker) == (EventKind.CHECKPOINT, "worker-0")
 
+    @pytest.mark.parametrize(("seconds", "step"), [(-1, 5), (1, 3)], ids=["late", "after going back"])
+    def test_an_older_checkpoint_that_is_told_late_replaces_no_newer_one(
+        self, record: RunRecord, seconds: int, step: int
+    ) -> None:
+        record.rank_said(CheckpointWritten("f/5", 5, NOON, False, 0.5), "worker-1")
+        record.rank_said(CheckpointWritten("f/3", 3, NOON + timedelta(seconds=seconds), False, 0.5), "worker-0")
+        assert record.checkpoint is not None
+        assert record.checkpoint.step == step
+
 
 class TestWorkers:
     def test_live_from_starting_to_leaving(self, record: RunRecord, clock: Clock) -> None:

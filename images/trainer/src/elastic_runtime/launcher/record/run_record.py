@@ -378,7 +378,9 @@ class RunRecord:
                 if standing.checkpoint and standing.checkpoint.uri == uri:
                     return  # Another rank has found it in the store.
                 self._lost.stalled(stalled)
-                standing.checkpoint = Checkpoint(uri, step, time)
+                known = standing.checkpoint
+                if known is None or step >= known.step or time >= known.time:  # Else its agent was slow to tell.
+                    standing.checkpoint = Checkpoint(uri, step, time)
                 self._has_checkpoint = True
                 standing.step = max(step, standing.step or 0)  # Progress is told a few times a second only.
                 kind = EventKind.HANDOVER if handover else EventKind.CHECKPOINT
