@@ -188,6 +188,7 @@ class Session:
             self.outcome,
             world=self.world,
             holders=facts.holders if self.had_state else None,
+            unheard=() if whole else facts.unheard,  # Also where none had been connected to all.
             minimum=self.minimum,
             given_up=self.given_up and not waits,
             waiting=tuple(each for each in facts.holders if facts.running[each].ready),

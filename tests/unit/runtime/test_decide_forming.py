@@ -35,6 +35,7 @@ def forming(
     stopped: bool = False,
     hung: bool = False,
     world: int = 2,
+    unheard: str = "",
 ) -> SessionFact:
     return SessionFact(
         SessionState.FORMING,
@@ -47,6 +48,7 @@ def forming(
         stage=stage,
         arrived=tuple(arrived),
         awaited=tuple(awaited),
+        unheard=tuple(unheard),
     )
 
 
@@ -57,6 +59,7 @@ def forming(
         pytest.param(forming(CONNECTING, None, world=1), None, None, id="a-first-world"),
         pytest.param(forming(CONNECTING, None, awaited="a"), FORMING, CloseSession(), id="another-world-with-no-state"),
         pytest.param(forming(RETURNING, None, "", "ab", world=1), FORMING, CloseSession(), id="over-with-no-state"),
+        pytest.param(forming(RETURNING, (), unheard="b"), FORMING, CloseSession(), id="over-and-one-may-have-it"),
         pytest.param(forming(CONNECTING, HELD, "ab", "c"), FORMING, ReformWorld(), id="a-newcomer-does-not-come"),
         pytest.param(forming(CONNECTING, HELD, "bc", "a"), FORMING, ReformWorld(), id="a-holder-does-not-come"),
         pytest.param(forming(RETURNING, HELD, "a", "b"), FORMING, ReformWorld(), id="one-does-not-come-back"),

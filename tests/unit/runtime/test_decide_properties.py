@@ -88,6 +88,7 @@ def some_session(draw: st.DrawFn) -> SessionFact | None:
         stage=draw(st.sampled_from(Stage)),
         awaited=draw(known),
         arrived=draw(known),
+        unheard=draw(known),
     )
 
 

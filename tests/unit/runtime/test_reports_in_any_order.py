@@ -11,7 +11,16 @@ from typing import Any
 
 import pytest
 
-from elastic_runtime.engines.torch.messages import Connected, PeerLost, RankWord, ReadyForWorld, write_rank_word
+from elastic_runtime.engines.torch.messages import (
+    Connected,
+    EnterWorld,
+    PeerLost,
+    RankWord,
+    ReadyForWorld,
+    Synced,
+    write_rank_word,
+    write_session_word,
+)
 from elastic_runtime.engines.torchrun.session import FAILURE_WINDOW
 from elastic_runtime.errors import FailureKind
 from elastic_runtime.launcher import loop
@@ -30,6 +39,7 @@ from elastic_runtime.protocol.wire import (
     Ready,
     StartRank,
     StopRank,
+    TellRank,
 )
 from elastic_runtime.run.spec import RecoverySpec, RestartSpec, RunSpec, Timing, WorkersSpec
 from elastic_runtime.run.status import EventKind, Status
@@ -257,3 +267,27 @@ def test_a_lost_rank_has_its_run_begin_anew_though_it_is_heard_after_the_others_
         assert (await site.place.until(lambda _: True)).rank_failures == failed, "and not the first one"
 
     play(scene, replace(RUN, engine="torchrun", restart=RestartSpec()))
+
+
+@pytest.mark.parametrize("order", interleaved(("connects", "syncs", "dies"), ("connects", "syncs", "comes back")))
+def test_who_has_the_state_keeps_it_in_whatever_order_that_is_heard(play: Play, order: list[tuple[int, str]]) -> None:
+    async def scene(site: Site, running: asyncio.Task[Status]) -> None:
+        await site.comes()
+        for rank, said in order:
+            agent = site.agents[rank]
+            match said:
+                case "connects":
+                    agent.tells(Connected(1))
+                case "syncs":
+                    agent.tells(Synced(1))
+                case "dies":
+                    agent.ends(-9, by_itself=True)
+                case "comes back":
+                    agent.tells(PeerLost(1), ReadyForWorld())
+            await asyncio.sleep(0.1)
+        enters = [write_session_word(EnterWorld(2, 0, 1))]
+        assert [each.word for each in site.agents[1].told if isinstance(each, TellRank)][-1:] == enters
+        assert not running.done()
+        assert not [each for each in site.place.published[-1].events if each.kind is EventKind.RESTARTED]
+
+    play(scene, replace(RUN, workers=WorkersSpec(1, 2, 2)))

@@ -135,6 +135,8 @@ class TorchSession(Session):
     def fact(self) -> SessionFact:
         facts, world = self._facts(), self._world
         order, waits = self.rank_of, not worlds.absent(facts, told_broken=True)
+        # One that was connected to all has ended, and its agent has brought all that it had to say.
+        was_connected = not world.begun.issubset(self._running)
         ends = [f"rank {order.get(each, 0)} ({each}) ended with {describe(code)}" for each, code in world.exits.items()]
         return SessionFact(
             self._state,
@@ -143,6 +145,7 @@ class TorchSession(Session):
             PARTS_LOST if world.state_lost else ", ".join(ends),
             world=world.number,
             holders=facts.holders if self._had_state else None,
+            unheard=facts.unheard if was_connected else (),
             minimum=self._minimum,
             given_up=world.given_up and not waits,
             waiting=tuple(each for each in facts.holders if facts.running[each].ready),

@@ -69,6 +69,11 @@ class Facts:
         return tuple(rank_id for rank_id, rank in self.here.items() if rank.synced)
 
     @property
+    def unheard(self) -> tuple[str, ...]:
+        """Members that may have the state though they have not told: each does before it tells that it is ready."""
+        return tuple(each for each, rank in self.here.items() if not (rank.synced or rank.ready or rank.hung))
+
+    @property
     def all_hung(self) -> bool:
         """All who have the state are: to stop them is to lose it."""
         return bool(self.holders) and all(self.running[rank_id].hung for rank_id in self.holders)

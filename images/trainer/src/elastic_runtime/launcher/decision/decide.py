@@ -427,7 +427,7 @@ def _see_it_formed(
     facts: Facts, session: SessionFact, clocks: Clocks, settings: DecisionSettings, now: float
 ) -> Decision:
     """A world that forms is left alone, unless nobody has the state, or it takes too long: see :func:`.bound_of`."""
-    if session.holders == ():
+    if session.holders == () and not session.unheard:
         ended = f"{session.detail}; " if session.detail else ""
         reason = f"{ended}a rank ended before the new world was complete, and no rank with the state is left"
         return Decision((CloseSession(),), _short_phase(facts), reason)
