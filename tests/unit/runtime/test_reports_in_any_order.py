@@ -6,6 +6,7 @@ import asyncio
 import io
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,7 @@ from elastic_runtime.protocol.wire import (
     Hello,
     LauncherMessage,
     LetEnd,
+    Output,
     RankExited,
     RankSaid,
     RankStarted,
@@ -47,6 +49,7 @@ from tests.unit.provider.virtual_time import run_virtually
 from tests.unit.runtime.launcher_bench import Place
 from tests.unit.runtime.worlds_bench import interleaved
 
+NOON = datetime(2026, 3, 2, 12, tzinfo=UTC)
 RUN = RunSpec(
     *("run", "uid", ("true",), WorkersSpec(2, 2, 2)),
     engine="torch",
@@ -291,3 +294,41 @@ def test_who_has_the_state_keeps_it_in_whatever_order_that_is_heard(play: Play, 
         assert not [each for each in site.place.published[-1].events if each.kind is EventKind.RESTARTED]
 
     play(scene, replace(RUN, workers=WorkersSpec(1, 2, 2)))
+
+
+PEER_GONE = "RuntimeError: [/gloo/transport/tcp/pair.cc:598] Connection closed by peer [127.0.0.1]:4711"
+
+
+@pytest.mark.parametrize(("words", "fails"), [("ValueError: no such sample", True), (PEER_GONE, False)])
+@pytest.mark.parametrize("order", interleaved(("begins", "fails"), ("begins", "aborts")))
+def test_one_that_aborts_beside_one_that_fails_is_the_cause_only_if_the_other_says_so(
+    play: Play, order: list[tuple[int, str]], words: str, *, fails: bool
+) -> None:
+    async def scene(site: Site, running: asyncio.Task[Status]) -> None:
+        await site.starts()
+        for rank, said in order:
+            agent = site.agents[rank]
+            match said:
+                case "begins":
+                    agent.tells(Connected(0))
+                case "fails":
+                    lines = (
+                        "Traceback (most recent call last):",
+                        '  File "/train.py", line 9, in main',
+                        "    f()",
+                        words,
+                    )
+                    site.said(agent, Output(agent.rank, "stderr", lines, NOON))
+                    agent.ends(1, by_itself=True)
+                case "aborts":
+                    agent.ends(-6, by_itself=True)
+            await asyncio.sleep(0.1)
+        await asyncio.sleep(1)
+        assert running.done() == fails
+        if fails:
+            status = await running
+            assert status.failure is FailureKind.RANK_FAILED
+            assert status.first_failure is not None
+            assert (status.first_failure.worker, status.rank_failures) == ("w0", 1)
+
+    play(scene, replace(RUN, engine="torchrun", restart=RestartSpec()))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -76,27 +77,39 @@ def test_a_failed_rank_alone_fails_the_run() -> None:
 def test_one_that_aborts_may_do_so_for_the_sake_of_one_that_is_lost() -> None:
     assert decide(facts("abc", "abc", "abc", exits={"b": -6})) == FORMING, "the lost one may not be heard of yet"
     assert decide(facts("abc", "abc", "abc", exits={"b": -6, "a": -9})) == Decision(SessionState.FORMING, kill=True)
-    assert decide(facts("ab", "ab", "ab", exits={"b": -6, "a": 1})) == ends(SessionOutcome.LOST)
-    assert decide(facts("ab", "ab", "ab", exits={"b": 1, "a": -6})) == ends(SessionOutcome.FAILED)
     assert decide(facts("ab", "ab", "ab", exits={"b": 0, "a": -6})) == ends(SessionOutcome.LOST)
 
 
+@pytest.mark.parametrize("exits", [{"b": -6, "a": 1}, {"a": 1, "b": -6}])
+def test_one_that_aborts_beside_one_that_fails_is_not_lost_in_whatever_order_they_are_heard(
+    exits: dict[str, int],
+) -> None:
+    assert decide(facts("ab", "ab", "ab", exits=exits)) == ends(SessionOutcome.FAILED)
+    says_that_a_peer_is_gone = facts("ab", "ab", "ab", exits=exits, gave_up=frozenset("a"))
+    assert decide(says_that_a_peer_is_gone) == ends(SessionOutcome.LOST)
+    assert decide(replace(says_that_a_peer_is_gone, before=2, soon=True)) == ends(SessionOutcome.LOST)
+    assert decide(facts("ab", "ab", "ab", exits=exits, before=2, soon=True)) == ends(SessionOutcome.REFUSED)
+
+
 @pytest.mark.parametrize(
-    ("exits", "outcome", "blamed"),
+    ("exits", "gave_up", "outcome", "blamed"),
     [
-        ({"b": -6, "c": 1, "a": -9}, SessionOutcome.LOST, ""),
-        ({"b": -6, "c": -6}, SessionOutcome.LOST, "b"),
-        ({"b": -6, "c": 1}, SessionOutcome.LOST, "b"),
-        ({"b": 1, "c": -6}, SessionOutcome.FAILED, "b"),
-        ({"b": 1, "c": 1}, SessionOutcome.FAILED, "bc"),
-        ({"a": 0, "b": 1}, SessionOutcome.EARLY_EXIT, "b"),
-        ({"b": 1, "c": -6}, SessionOutcome.REFUSED, ""),
+        ({"b": -6, "c": 1, "a": -9}, "", SessionOutcome.LOST, ""),
+        ({"b": -6, "c": -6}, "", SessionOutcome.LOST, "b"),
+        ({"b": -6, "c": 1}, "c", SessionOutcome.LOST, "b"),
+        ({"c": 1, "b": -6}, "c", SessionOutcome.LOST, "b"),
+        ({"b": -6, "c": 1}, "", SessionOutcome.FAILED, "c"),
+        ({"b": 1, "c": -6}, "", SessionOutcome.FAILED, "b"),
+        ({"b": 1, "c": -6, "a": 1}, "a", SessionOutcome.FAILED, "b"),
+        ({"b": 1, "c": 1}, "c", SessionOutcome.FAILED, "bc"),
+        ({"a": 0, "b": 1}, "b", SessionOutcome.EARLY_EXIT, "b"),
+        ({"b": 1, "c": -6}, "", SessionOutcome.REFUSED, ""),
     ],
 )
 def test_who_failed_for_the_sake_of_another_is_not_to_blame(
-    exits: dict[str, int], outcome: SessionOutcome, blamed: str
+    exits: dict[str, int], gave_up: str, outcome: SessionOutcome, blamed: str
 ) -> None:
-    assert to_blame(exits, outcome) == set(blamed)
+    assert to_blame(exits, gave_up, outcome) == set(blamed)
 
 
 def test_those_that_are_left_tell_where_they_stand_unless_one_was_killed_from_outside() -> None:
@@ -129,6 +142,9 @@ def test_ranks_end_one_after_the_other() -> None:
 
 def test_one_that_ends_while_others_need_it_is_an_early_exit() -> None:
     assert decide(facts("ab", "ab", "ab", exits={"a": 0, "b": 1})) == ends(SessionOutcome.EARLY_EXIT)
+    for others in ({"b": 1, "c": -6}, {"c": -6, "b": 1}):
+        both = facts("abc", "abc", "abc", exits={"a": 0, **others}, gave_up=frozenset("b"))
+        assert decide(both) == ends(SessionOutcome.EARLY_EXIT)
 
 
 @given(

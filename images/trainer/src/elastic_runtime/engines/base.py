@@ -161,6 +161,8 @@ class SessionCallbacks:
     worked_before: Callable[[int], int] = lambda _size: 0
     """Ranks of the last world that worked, if it had another size than this one, which has told of no progress yet;
     0: there was none, or it has."""
+    gave_up_peer: Callable[[str], bool] = lambda _rank_id: False
+    """Whether the last lines of a rank id that has failed say that another rank is gone."""
 
 
 class Session(Protocol):

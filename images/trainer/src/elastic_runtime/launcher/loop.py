@@ -395,6 +395,7 @@ class Launcher:
                     self._rank_over,
                     self._record.starts,
                     self._record.lives.worked_before,
+                    self._record.failures.gave_up_peer,
                 )
                 self._session = self._engine.session(self._pool, self._address, 0, callbacks)
                 self._session.open(ranks, minimum)

@@ -50,6 +50,8 @@ class _World:
     begun: set[str] = field(default_factory=set)
     ended: set[str] = field(default_factory=set)
     exits: dict[str, int] = field(default_factory=dict)
+    gave_up: set[str] = field(default_factory=set)
+    """Those that have failed and say that another one is gone."""
     store: KeyValues = field(default_factory=KeyValues)
     exchanges: Exchanges = field(default_factory=Exchanges)
     interrupted: bool = False
@@ -196,6 +198,8 @@ class TorchrunSession(Session):
     def _ended_by_itself(self, rank_id: str, code: int) -> None:
         first = not any(self._world.exits.values())
         self._world.exits[rank_id] = code
+        if code > 0 and self._callbacks.gave_up_peer(rank_id):
+            self._world.gave_up.add(rank_id)
         if code <= 0 and code != ABORTED:
             self._callbacks.on_exit(rank_id, code, code == 0)
         elif first:  # Whether it is to blame itself, turns out once all have ended.
@@ -242,6 +246,7 @@ class TorchrunSession(Session):
             frozenset(world.begun),
             frozenset(world.ended),
             world.exits,
+            frozenset(world.gave_up),
             interrupted=world.interrupted,
             waited=world.waited,
             before=world.before,
@@ -260,7 +265,7 @@ class TorchrunSession(Session):
             self._tasks.begin(self._run(rank_id, rank, local[rank_id], world))
 
     def _end(self, outcome: SessionOutcome) -> None:
-        blamed = worlds.to_blame(self._world.exits, outcome)
+        blamed = worlds.to_blame(self._world.exits, self._world.gave_up, outcome)
         for rank_id, code in self._world.exits.items():
             if code > 0 or code == ABORTED:
                 self._callbacks.on_exit(rank_id, code, rank_id not in blamed)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from elastic_runtime.engines.base import SessionOutcome, SessionState
@@ -27,6 +27,8 @@ class Facts:
     """Members whose processes have ended, for whatever reason."""
     exits: Mapping[str, int] = field(default_factory=dict)
     """Codes of those that have ended before anybody asked them to, in the order in which they did."""
+    gave_up: frozenset[str] = frozenset()
+    """Those of them that have failed and say that another one is gone."""
     interrupted: bool = False
     """All were asked to write their checkpoint and end."""
     waited: bool = False
@@ -63,7 +65,8 @@ def decide(facts: Facts) -> Decision:
         return _next(facts) if over else Decision(SessionState.FORMING)
     codes = tuple(facts.exits.values())
     if over:
-        return Decision(SessionState.ENDED, SessionOutcome.REFUSED if _refused(facts) else outcome_of(codes))
+        refused = SessionOutcome.REFUSED if _refused(facts) else None
+        return Decision(SessionState.ENDED, refused or outcome_of(facts.exits, facts.gave_up))
     if any(codes):
         kill = facts.waited or _lost(codes)
         return Decision(SessionState.FORMING, kill=kill, stacks=kill and _by_themselves(codes) and not _refused(facts))
@@ -76,32 +79,37 @@ def decide(facts: Facts) -> Decision:
     return Decision(SessionState.SETTLED)
 
 
-def outcome_of(codes: tuple[int, ...]) -> SessionOutcome:
+def outcome_of(exits: Mapping[str, int], gave_up: Collection[str] = ()) -> SessionOutcome:
     """Return the outcome of a world whose processes ended by themselves with these codes, the earliest first.
 
     Whoever was killed by a signal (of the kernel, of Gloo's, with its worker) is lost, and the others have failed for
-    its sake; so the next session begins at the newest checkpoint.
+    its sake; so the next session begins at the newest checkpoint. Agents report ends in any order. Where one has
+    failed and another aborts, the one that failed is not lost, unless it says that a peer was.
     """
-    first = next((code for code in codes if code), 0)
-    if first < 0 or _lost(codes):
+    codes = tuple(exits.values())
+    if _lost(codes):
         return SessionOutcome.LOST
-    if not first:
-        return SessionOutcome.SUCCEEDED
-    return SessionOutcome.FAILED if codes[0] else SessionOutcome.EARLY_EXIT
+    if _failed(exits, gave_up):
+        return SessionOutcome.FAILED if codes[0] else SessionOutcome.EARLY_EXIT
+    return SessionOutcome.LOST if any(codes) else SessionOutcome.SUCCEEDED
 
 
-def to_blame(exits: Mapping[str, int], outcome: SessionOutcome) -> frozenset[str]:
+def to_blame(exits: Mapping[str, int], gave_up: Collection[str], outcome: SessionOutcome) -> frozenset[str]:
     """Those of a session's ranks that failed for no other's sake; who was killed is known, and not among them.
 
     Gloo and NCCL abort a process whose peer is gone, as others end with an error: after a loss that says nothing of it.
-    Where a rank aborts and nobody was lost, the first one did so by itself.
+    Where a rank aborts and nobody was lost or failed, the first one did so by itself.
     """
-    failed = [rank_id for rank_id, code in exits.items() if code > 0 or code == ABORTED]
     if outcome is SessionOutcome.REFUSED or _lost(tuple(exits.values())):
         return frozenset()
-    if outcome is SessionOutcome.LOST:
-        return frozenset(failed[:1])
-    return frozenset(rank_id for rank_id in failed if exits[rank_id] > 0)
+    aborted = [rank_id for rank_id, code in exits.items() if code == ABORTED]
+    return _failed(exits, gave_up) or frozenset(aborted[:1])
+
+
+def _failed(exits: Mapping[str, int], gave_up: Collection[str]) -> frozenset[str]:
+    """Those that have failed for no aborted one's sake. Where one has ended with 0, they may have failed for that."""
+    failed, codes = frozenset(rank_id for rank_id, code in exits.items() if code > 0), exits.values()
+    return failed.difference(gave_up) if ABORTED in codes and 0 not in codes else failed
 
 
 def _lost(codes: tuple[int, ...]) -> bool:
@@ -120,7 +128,7 @@ def _refused(facts: Facts) -> bool:
     Whoever is killed here, since it waits for one that has failed, says nothing against that.
     """
     codes = tuple(facts.exits.values())
-    failed = bool(codes) and codes[0] > 0 and 0 not in codes and _by_themselves(codes)
+    failed = bool(_failed(facts.exits, facts.gave_up)) and 0 not in codes and _by_themselves(codes)
     return facts.before > 0 and facts.soon and failed
 
 

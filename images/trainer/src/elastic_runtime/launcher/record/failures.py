@@ -108,6 +108,10 @@ class Failures:
         """A new world is complete: what was is overcome."""
         self._failed.clear()
 
+    def gave_up_peer(self, rank_id: str) -> bool:
+        """Whether the last lines of a rank that has failed say that another one is gone."""
+        return read_last_words(self._of(rank_id).lines, 1).cause is Cause.CONSEQUENCE
+
     @property
     def first(self) -> FirstFailure | None:
         """Since the last world was complete."""
