@@ -232,6 +232,27 @@ async def test_who_aborts_by_itself_is_counted_and_nobody_else(bench: Bench) -> 
     assert [exit_ for exit_ in bench.exits if not exit_[2]] == [("b", -6, False)]
 
 
+@pytest.mark.parametrize("slow", ["ab", "a", ""])
+def test_a_training_that_is_over_does_not_begin_anew_for_a_change_that_was_asked_for_later(slow: str) -> None:
+    """Ranks with slow agents had ended by themselves; the others end as they are asked to."""
+
+    @scene
+    async def play(bench: Bench) -> None:
+        await bench.world("a", "b")
+        bench.workers.slow = set(slow)
+        bench.session.list_ranks(("a", "b", "c"), 1)
+        assert bench.workers.orders == ["interrupt"]
+        for rank_id in slow:
+            await bench.end(rank_id, 0)
+        await turns()
+        over = bench.session.fact.outcome is SessionOutcome.SUCCEEDED
+        assert over == (slow == "ab")
+        assert over or bench.session.rank_of == {"a": 0, "b": 1, "c": 2}
+        bench.workers.slow.clear()
+
+    play()
+
+
 @scene
 async def test_restarts_are_counted_over_all_sessions_of_a_run(bench: Bench) -> None:
     await bench.world("a")

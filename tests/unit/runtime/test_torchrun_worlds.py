@@ -48,6 +48,14 @@ def test_the_next_world_begins_once_all_have_ended() -> None:
     assert decide(over) == Decision(SessionState.FORMING, form=("b", "c"))
 
 
+@pytest.mark.parametrize(("finished", "outcome"), [("ab", SessionOutcome.SUCCEEDED), ("a", None)])
+def test_no_next_world_begins_where_all_had_ended_before_they_were_asked(
+    finished: str, outcome: SessionOutcome | None
+) -> None:
+    over = facts("bc", "ab", "ab", interrupted=True, ended="ab", finished=frozenset(finished))
+    assert decide(over).outcome is outcome
+
+
 def test_who_is_lost_meanwhile_is_left_out_of_it() -> None:
     over = facts("bc", "ab", "ab", interrupted=True, ended="ab", able="c")
     assert decide(over) == Decision(SessionState.FORMING, form=("c",))

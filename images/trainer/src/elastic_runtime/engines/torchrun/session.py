@@ -52,6 +52,8 @@ class _World:
     exits: dict[str, int] = field(default_factory=dict)
     gave_up: set[str] = field(default_factory=set)
     """Those that have failed and say that another one is gone."""
+    finished: set[str] = field(default_factory=set)
+    """Those that had ended with code 0 when all were asked to end."""
     store: KeyValues = field(default_factory=KeyValues)
     exchanges: Exchanges = field(default_factory=Exchanges)
     interrupted: bool = False
@@ -188,8 +190,10 @@ class TorchrunSession(Session):
         self._running.discard(rank_id)
         world.ended.add(rank_id)
         world.store.forget(rank_id)
-        killed = bool(world.killed) and not self._runner.ended_by_itself(rank_id)
-        if self._closing or world.interrupted or killed:
+        by_itself = self._runner.ended_by_itself(rank_id)
+        if world.interrupted and by_itself and code == 0:
+            world.finished.add(rank_id)
+        if self._closing or world.interrupted or (world.killed and not by_itself):
             self._callbacks.on_exit(rank_id, code, True)
         else:
             self._ended_by_itself(rank_id, code)
@@ -247,6 +251,7 @@ class TorchrunSession(Session):
             frozenset(world.ended),
             world.exits,
             frozenset(world.gave_up),
+            frozenset(world.finished),
             interrupted=world.interrupted,
             waited=world.waited,
             before=world.before,

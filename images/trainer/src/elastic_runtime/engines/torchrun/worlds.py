@@ -29,6 +29,8 @@ class Facts:
     """Codes of those that have ended before anybody asked them to, in the order in which they did."""
     gave_up: frozenset[str] = frozenset()
     """Those of them that have failed and say that another one is gone."""
+    finished: frozenset[str] = frozenset()
+    """Members that had ended with code 0 when all were asked to end, which was not known then."""
     interrupted: bool = False
     """All were asked to write their checkpoint and end."""
     waited: bool = False
@@ -133,6 +135,9 @@ def _refused(facts: Facts) -> bool:
 
 
 def _next(facts: Facts) -> Decision:
+    """All have ended as they were asked to, or their training was over by then."""
+    if facts.finished.issuperset(facts.members):
+        return Decision(SessionState.ENDED, SessionOutcome.SUCCEEDED)
     chosen = tuple(rank_id for rank_id in facts.listed if rank_id in facts.able)
     if len(chosen) < max(1, facts.minimum):
         return Decision(SessionState.ENDED, SessionOutcome.SHORT)
