@@ -21,6 +21,7 @@ from elastic_runtime.protocol.rank_sockets import RANK_FD
 from elastic_runtime.run.spec import CheckpointSpec
 from elastic_runtime.world import WORLD
 
+ROOT = Path(__file__).resolve().parents[3]
 LONGEST = 120.0
 """Seconds of a script."""
 TRAINING = """
@@ -61,11 +62,12 @@ class Run:
             OUTPUTS: str(self._folder / "outputs"),
             RANK_FD: str(theirs.fileno()),
             WORLD: "tests.unit.runtime.single_rank:WORLD",
+            "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]),
         }
-        with theirs:
-            ended = run(self._folder, TRAINING + rest, pass_fds=[theirs.fileno()], env={**os.environ, **given})
-        reader.join(LONGEST)
-        ours.close()
+        with ours:
+            with theirs:
+                ended = run(self._folder, TRAINING + rest, pass_fds=[theirs.fileno()], env={**os.environ, **given})
+            reader.join(LONGEST)
         return ended
 
     def _read(self, sock: socket.socket) -> None:
