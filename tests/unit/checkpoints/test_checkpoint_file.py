@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
@@ -11,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from elastic_runtime.checkpoint import open_store, validate_store_uri
+from elastic_runtime.checkpoint import open_store, rights, validate_store_uri
 from elastic_runtime.checkpoint.checkpoints import Checkpoints, PartStream, StoredCheckpoint
 from elastic_runtime.errors import InvalidSettings, StoreUnavailable
 
@@ -79,6 +80,35 @@ def test_a_damaged_checkpoint_is_passed_over_for_the_one_before(
     assert step == 1
     assert [uri for uri, _ in skipped] == [broken.uri]
     assert any(word in skipped[0][1] for word in ("torn", "altered", "bytes", "cannot be read"))
+
+
+@pytest.mark.parametrize("error", [errno.EIO, errno.ESTALE])
+def test_a_file_system_that_does_not_answer_has_lost_nothing(
+    checkpoints: Checkpoints, folder: Path, error: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(checkpoints, 1)
+
+    def away(name: str, within: int) -> int:
+        raise OSError(error, os.strerror(error))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(rights, "open_file", away)
+        with pytest.raises(StoreUnavailable, match=f"manifest.json: {os.strerror(error)}"):
+            newest(checkpoints)
+    assert newest(checkpoints) == (1, [])
+
+
+def test_a_checkpoint_whose_folder_is_gone_for_a_moment_is_not_removed_when_it_is_back(
+    checkpoints: Checkpoints, folder: Path
+) -> None:
+    stored = write(checkpoints, 1)
+    (folder / stored.name).rename(folder / "away")
+    checkpoints.store.names = lambda: [stored.name]  # type: ignore[method-assign]  # listed before it went away
+    assert newest(checkpoints)[0] is None
+    del checkpoints.store.names
+    (folder / "away").rename(folder / stored.name)
+    checkpoints.retire(write(checkpoints, 2))
+    assert stored.name in checkpoints.store.names()
 
 
 def test_all_damaged_is_as_none_and_each_is_named(checkpoints: Checkpoints, folder: Path) -> None:

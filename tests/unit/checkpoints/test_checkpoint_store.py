@@ -3,7 +3,9 @@ and must pass."""
 
 from __future__ import annotations
 
+import errno
 import io
+import os
 from datetime import UTC, datetime, timedelta
 from typing import BinaryIO
 
@@ -17,7 +19,13 @@ from elastic_runtime.checkpoint.checkpoints import (
     opened_checkpoint,
 )
 from elastic_runtime.checkpoint.store import CheckpointStore
-from elastic_runtime.errors import InvalidDocument, InvalidSettings, OwnershipLost
+from elastic_runtime.errors import (
+    DamagedCheckpoint,
+    InvalidDocument,
+    InvalidSettings,
+    OwnershipLost,
+    StoreUnavailable,
+)
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
 
@@ -154,13 +162,81 @@ def test_what_a_broken_one_is_replaced_by_is_never_retired_for_it(store: Checkpo
 
     def torn(stored: StoredCheckpoint) -> None:
         if stored.manifest.step == 300:
-            raise InvalidDocument("torn")
+            raise DamagedCheckpoint("torn")
 
     found = checkpoints.newest(torn, lambda uri, reason: None)
     assert found is not None
     assert found[0].manifest.step == 100
     write(checkpoints, 150)
     assert steps(store) == {150}
+
+
+def test_what_does_not_fit_is_neither_removed_nor_counted(store: CheckpointStore) -> None:
+    before = Checkpoints(store, fence=1, keep=9)
+    for step in (100, 200, 300):
+        write(before, step)
+    checkpoints = Checkpoints(store, fence=2, keep=2)
+
+    def misfit(stored: StoredCheckpoint) -> None:
+        if stored.manifest.step > 100:
+            raise InvalidDocument("does not fit the model of this script")
+
+    assert checkpoints.newest(misfit, lambda uri, reason: None) is not None
+    write(checkpoints, 150)
+    assert steps(store) == {100, 150, 200, 300}
+    write(checkpoints, 160)
+    assert steps(store) == {150, 160, 200, 300}
+
+
+def test_what_a_newer_owner_has_is_not_removed_though_it_is_damaged(store: CheckpointStore) -> None:
+    checkpoints = Checkpoints(store, fence=1, keep=1)
+    old = write(checkpoints, 100)
+    write(Checkpoints(store, fence=2, keep=9), 50)
+
+    def torn(stored: StoredCheckpoint) -> None:
+        if stored.manifest.fence == 2:
+            raise DamagedCheckpoint("torn")
+
+    assert checkpoints.newest(torn, lambda uri, reason: None) is not None
+    checkpoints.retire(old)
+    assert steps(store) == {50, 100}
+
+
+class Unread(io.BytesIO):
+    """A part of which some was read when the file system went away."""
+
+    def __init__(self, error: int) -> None:
+        super().__init__()
+        self._error = error
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        raise OSError(self._error, os.strerror(self._error))
+
+
+@pytest.mark.parametrize("error", [errno.ESTALE, errno.ETIMEDOUT, errno.EIO, errno.ENOSPC])
+def test_a_part_that_cannot_be_read_for_now_is_not_damaged(
+    store: CheckpointStore, error: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No training begins anew for it, and nothing is removed."""
+    checkpoints = Checkpoints(store, fence=1, keep=1)
+    stored = write(checkpoints, 1)
+    monkeypatch.setattr(type(store), "open_part", lambda *_: Unread(error))
+    for ask in (lambda: newest(checkpoints), lambda: checkpoints.reached(1)):
+        with pytest.raises(StoreUnavailable, match=f"{stored.uri}, reading model.pt: {os.strerror(error)}"):
+            ask()
+    checkpoints.write(2, NOON, {})
+    assert len(store.names()) == 2
+
+
+def test_a_part_that_the_medium_calls_damaged_is_passed_over(
+    store: CheckpointStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checkpoints = Checkpoints(store, fence=1, keep=1)
+    write(checkpoints, 1)
+    monkeypatch.setattr(type(store), "open_part", lambda *_: Unread(errno.EBADMSG))
+    step, [reason] = newest(checkpoints)
+    assert step is None
+    assert reason.startswith("its part model.pt cannot be read: ")
 
 
 def test_keeping_none_is_refused(store: CheckpointStore) -> None:

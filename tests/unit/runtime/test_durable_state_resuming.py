@@ -146,6 +146,10 @@ def test_a_checkpoint_of_another_model_is_passed_over_for_one_that_fits(spec: Ch
     assert (again.step, again.best) == (3, 0.5)
     step(again, 2)
     assert same(everything(again), {**after(5), "best": 0.5})
+    again.commit()
+    again.finish()
+    assert other is not None
+    assert other.name in other.store.names(), "its own script may come back"
 
 
 def test_a_state_that_could_not_be_loaded_leaves_nothing_behind(spec: CheckpointSpec) -> None:

@@ -99,6 +99,10 @@ class InvalidDocument(PermanentError, ValueError):
     """A spec, a status document or a message on the wire cannot be read."""
 
 
+class DamagedCheckpoint(InvalidDocument):
+    """What a checkpoint has lost is proved: a part or the manifest is missing, of another size or of another digest."""
+
+
 class OwnershipLost(PermanentError):
     """A newer try of the task, or a newer launcher, owns the run; this one must not touch it."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import io
 import os
@@ -16,7 +17,7 @@ from elastic_runtime.checkpoint.joint import Joint, await_others, bring
 from elastic_runtime.checkpoint.manifest import Manifest, Part, decode_manifest, encode_manifest
 from elastic_runtime.checkpoint.senders import Senders
 from elastic_runtime.checkpoint.store import NAME, CheckpointStore, Contribution, Draft, open_store
-from elastic_runtime.errors import ElasticError, InvalidDocument, InvalidSettings, StoreUnavailable
+from elastic_runtime.errors import DamagedCheckpoint, ElasticError, InvalidDocument, InvalidSettings, StoreUnavailable
 from elastic_runtime.logs import script_logger
 from elastic_runtime.printable import printable
 
@@ -42,6 +43,9 @@ _log = script_logger(__name__)
 _CHUNK = 1 << 20
 _BESIDE = 1 << 18
 """Bytes that take longer to digest than to be handed to another thread."""
+_DAMAGE = (errno.EBADMSG, errno.EUCLEAN)
+"""Errors by which a file system says that what it has stored is damaged. Others, such as EIO of a network file system
+that does not answer, may pass."""
 _MOST_UNREADABLE = 100
 """Checkpoints in a row that cannot be read. Somebody must have put them there."""
 
@@ -63,15 +67,15 @@ class StoredCheckpoint:
         """A seekable stream at the start of a part whose size and digest agree with the manifest.
 
         Raises:
-            InvalidDocument: they do not agree, or there is no such part.
-            StoreUnavailable: the store does not answer.
+            InvalidDocument: there is no such part, or it cannot be one. DamagedCheckpoint: they do not agree.
+            StoreUnavailable: the store does not answer, or the part cannot be read for a reason that may pass.
         """
         expected = next((known for known in self.manifest.parts if known.name == part), None)
         if expected is None:
             raise InvalidDocument(f"{self.uri} has no part {part}")
         stream = self.store.open_part(self.name, part, expected.size)
         try:
-            _verify(stream, expected)
+            _verify(stream, expected, self.uri)
         except BaseException:  # raised again: nothing half-made stays, whatever ended this
             stream.close()
             raise
@@ -121,7 +125,9 @@ class Checkpoints:
         self.fence = fence
         self.keep = keep
         self.owner = owner
-        self._unusable: set[str] = set()
+        self._damaged: set[str] = set()
+        self._passed_over: set[str] = set()
+        """Not proved to be damaged: another script, or another version of this one, may read them."""
 
     def claim(self) -> None:
         """Shut writers with a lower fence out, and other runs with the same. Raises OwnershipLost, StoreUnavailable."""
@@ -158,7 +164,7 @@ class Checkpoints:
                 found = _read(self.store, name)
                 return found, read(found)
             except InvalidDocument as error:
-                self._unusable.add(name)
+                (self._damaged if isinstance(error, DamagedCheckpoint) else self._passed_over).add(name)
                 skipped(f"{self.store.uri}/{name}", printable(error))
         return None
 
@@ -236,7 +242,10 @@ class Checkpoints:
         return _read(self.store, name)
 
     def retire(self, newest: StoredCheckpoint) -> None:
-        """Remove what is over :attr:`keep`. A store that does not answer keeps it, and the log says so.
+        """Remove what is over :attr:`keep`, and what is damaged.
+
+        A store that does not answer keeps it, and the log says so.
+        What :meth:`newest` has passed over without a proof of damage is neither counted nor removed.
 
         Args:
             newest: what was published last; it stays.
@@ -245,9 +254,9 @@ class Checkpoints:
             # By time and not by step: after a resume from the one before a broken one, the newest in time are good.
             others = [name for name in self.store.names() if name != newest.name]
             # A process may have stood still since it published: what a newer owner has written is not its to remove.
-            ours = [name for name in others if _numbers(name)[0] <= self.fence and name not in self._unusable]
-            usable = sorted(ours, key=_by_time, reverse=True)
-            for name in [*usable[self.keep - 1 :], *self._unusable.intersection(others)]:
+            ours = {name for name in others if _numbers(name)[0] <= self.fence}
+            usable = sorted(ours - self._damaged - self._passed_over, key=_by_time, reverse=True)
+            for name in [*usable[self.keep - 1 :], *ours & self._damaged]:
                 self.store.delete(name)
         except StoreUnavailable as error:
             _log.warning("old checkpoints stay for now: %s", printable(error))
@@ -321,7 +330,7 @@ def _read(store: CheckpointStore, name: str) -> StoredCheckpoint:
     return StoredCheckpoint(store, name, manifest)
 
 
-def _verify(stream: BinaryIO, expected: Part) -> None:
+def _verify(stream: BinaryIO, expected: Part, uri: str) -> None:
     digest = hashlib.sha256()
     size = 0
     try:
@@ -329,11 +338,13 @@ def _verify(stream: BinaryIO, expected: Part) -> None:
             digest.update(chunk)
             size += len(chunk)
     except OSError as error:
-        raise InvalidDocument(f"its part {expected.name} cannot be read: {error.strerror}") from error
+        if error.errno in _DAMAGE:
+            raise InvalidDocument(f"its part {expected.name} cannot be read: {error.strerror}") from error
+        raise StoreUnavailable(f"{uri}, reading {expected.name}: {error.strerror}") from error
     if size != expected.size:
-        raise InvalidDocument(f"its part {expected.name} has {size} bytes, not {expected.size}")
+        raise DamagedCheckpoint(f"its part {expected.name} has {size} bytes, not {expected.size}")
     if digest.hexdigest() != expected.sha256:
-        raise InvalidDocument(f"its part {expected.name} was altered: its sha256 is not that of the manifest")
+        raise DamagedCheckpoint(f"its part {expected.name} was altered: its sha256 is not that of the manifest")
     stream.seek(0)
 
 

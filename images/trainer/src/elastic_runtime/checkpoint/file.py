@@ -31,7 +31,7 @@ from elastic_runtime.checkpoint import rights
 from elastic_runtime.checkpoint.fence import Seen, known_owner
 from elastic_runtime.checkpoint.manifest import LONGEST_MANIFEST
 from elastic_runtime.checkpoint.store import FILE, NAME, CheckpointStore, Contribution, Draft
-from elastic_runtime.errors import InvalidDocument, StoreUnavailable
+from elastic_runtime.errors import DamagedCheckpoint, InvalidDocument, StoreUnavailable
 
 MANIFEST = "manifest.json"
 _DRAFT = ".draft-"
@@ -49,7 +49,11 @@ _LONGEST_FENCE = 18
 """Digits."""
 _LONGEST_CLAIM = 256
 """Bytes of the file."""
-_LOST = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EIO, errno.ELOOP, errno.ENXIO, errno.EINVAL)
+_NONE_OF_OURS = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.ENXIO, errno.EINVAL)
+"""Errors by which a path leads to no folder, or to no file, that a writer of ours has put there."""
+_LOST = (*_NONE_OF_OURS, errno.EBADMSG, errno.EUCLEAN)
+"""Those, and errors by which a file system says that the file is damaged. EIO is none of them: a network file system
+that does not answer gives it, too."""
 
 
 class FileStore(CheckpointStore):
@@ -106,12 +110,15 @@ class FileStore(CheckpointStore):
         stream = self._opened(name, part)
         if (found := os.fstat(stream.fileno()).st_size) != size:
             stream.close()
-            raise InvalidDocument(f"its part {part} has {found} bytes, not {size}")
+            raise DamagedCheckpoint(f"its part {part} has {found} bytes, not {size}")
         return stream
 
     def _opened(self, name: str, file: str) -> BinaryIO:
         with _unavailable(self.root / name / file), _lost(file), self._folder(name) as folder:
-            return os.fdopen(rights.open_file(file, within=folder), "rb")
+            try:
+                return os.fdopen(rights.open_file(file, within=folder), "rb")
+            except FileNotFoundError as error:  # Proved only if its folder is there: else a disk may be away.
+                raise DamagedCheckpoint(f"its {file} cannot be read: {error.strerror}") from error
 
     @override
     def delete(self, name: str) -> None:

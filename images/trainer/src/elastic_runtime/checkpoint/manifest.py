@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from elastic_runtime.documents import from_json, to_json
-from elastic_runtime.errors import InvalidDocument
+from elastic_runtime.errors import DamagedCheckpoint, InvalidDocument
 from elastic_runtime.marks import VERSION
 
 MANIFEST_VERSION = 1
@@ -59,13 +59,14 @@ def decode_manifest(data: bytes) -> Manifest:
     """Read one, of which nothing is believed: whoever can write it can also write its sum.
 
     Raises:
-        InvalidDocument: it is torn, altered, of a version that this one does not know, or says what none of ours says.
+        DamagedCheckpoint: it is torn or altered.
+        InvalidDocument: it is of a version that this one does not know, or says what none of ours says.
     """
     if len(data) > LONGEST_MANIFEST:
         raise InvalidDocument(f"its manifest has more than {LONGEST_MANIFEST} bytes")
     text, _, digest = data.partition(b"\n")
     if hashlib.sha256(text).hexdigest().encode() != digest:
-        raise InvalidDocument("its manifest is torn or altered")
+        raise DamagedCheckpoint("its manifest is torn or altered")
     manifest = from_json(Manifest, text)
     # So nothing is in it twice, nor anything else, and no value is written in another way than ours.
     if encode_manifest(manifest) != data:

@@ -177,7 +177,8 @@ class CheckpointStore(ABC):
         """Its first bytes, one more than a manifest may have where it is longer.
 
         Raises:
-            InvalidDocument: it is missing, no file of one's own, or the medium cannot give it back.
+            DamagedCheckpoint: it is missing.
+            InvalidDocument: it is no file of one's own, or the medium says that it is damaged.
         """
 
     @abstractmethod
@@ -190,7 +191,8 @@ class CheckpointStore(ABC):
             size: bytes that it must have; compared before any of it is read.
 
         Raises:
-            InvalidDocument: it is missing, of another size, or no file of one's own.
+            DamagedCheckpoint: it is missing, or of another size.
+            InvalidDocument: it is no file of one's own, or the medium says that it is damaged.
         """
 
     @abstractmethod

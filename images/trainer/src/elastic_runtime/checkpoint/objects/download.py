@@ -16,7 +16,7 @@ from typing import TypeVar
 
 from elastic_runtime.checkpoint.objects.bucket import CONNECTIONS, Bucket
 from elastic_runtime.checkpoint.senders import Senders
-from elastic_runtime.errors import InvalidDocument, StoreUnavailable
+from elastic_runtime.errors import DamagedCheckpoint, StoreUnavailable
 
 T = TypeVar("T")
 PIECE = 16 << 20
@@ -41,14 +41,14 @@ def download(bucket: Bucket, key: str, file: int, size: int) -> None:
         size: bytes that the object must have.
 
     Raises:
-        InvalidDocument: it has another size.
+        DamagedCheckpoint: it has another size.
         Missing: there is no such object.
         StoreUnavailable: the server does not answer, or sends too slowly.
         OSError: of the file.
     """
     found = bucket.size(key)
     if found != size:
-        raise InvalidDocument(f"it has {found} bytes, not {size}")
+        raise DamagedCheckpoint(f"it has {found} bytes, not {size}")
     _Download(bucket, key, file).run(size)
 
 

@@ -23,7 +23,7 @@ from elastic_runtime.checkpoint.objects.register import Register, Version
 from elastic_runtime.checkpoint.objects.upload import Upload
 from elastic_runtime.checkpoint.senders import Senders
 from elastic_runtime.checkpoint.store import FILE, NAME, CheckpointStore, Contribution, Draft
-from elastic_runtime.errors import ElasticError, InvalidDocument, StoreUnavailable
+from elastic_runtime.errors import DamagedCheckpoint, ElasticError, InvalidDocument, StoreUnavailable
 from elastic_runtime.logs import script_logger
 
 MANIFEST = "manifest.json"
@@ -96,7 +96,7 @@ class ObjectStore(CheckpointStore):
         try:
             return in_time(partial(self.bucket.get, key, LONGEST_MANIFEST), f"{self.uri}, reading {key}")[0]
         except Missing:
-            raise InvalidDocument(f"its {MANIFEST} cannot be read: it is not in the store") from None
+            raise DamagedCheckpoint(f"its {MANIFEST} cannot be read: it is not in the store") from None
 
     def open_part(self, name: str, part: str, size: int) -> BinaryIO:
         """A copy in the folder for temporary files, which is as large as the part and gone when it is closed."""
@@ -105,7 +105,7 @@ class ObjectStore(CheckpointStore):
             download(self.bucket, self.key(name, part), file.fileno(), size)
         except Missing:
             file.close()
-            raise InvalidDocument(f"its {part} cannot be read: it is not in the store") from None
+            raise DamagedCheckpoint(f"its {part} cannot be read: it is not in the store") from None
         except OSError as error:
             file.close()
             where = f"{tempfile.gettempdir()} (TMPDIR)"

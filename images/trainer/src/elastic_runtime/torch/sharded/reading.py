@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from elastic_runtime.checkpoint.checkpoints import Checkpoints, StoredCheckpoint
-from elastic_runtime.errors import InvalidDocument, InvalidSettings
+from elastic_runtime.errors import DamagedCheckpoint, InvalidDocument, InvalidSettings
 from elastic_runtime.printable import printable
 from elastic_runtime.torch.sharded import exchange
 from elastic_runtime.torch.sharded.boxes import Box
@@ -92,16 +92,19 @@ class Reading:
     def _together(self, act: Callable[[], None]) -> None:
         """On all ranks: what a rank cannot do, none has done."""
         problem: str | list[str] = ""
+        kind = InvalidDocument
         try:
             act()
         except InvalidDocument as error:
             problem = printable(error)
+            if isinstance(error, DamagedCheckpoint):
+                kind = DamagedCheckpoint
         except InvalidSettings as error:
             problem = [error.field, error.problem, error.remedy]
         found = exchange.gather_values(problem)
         for rank, each in enumerate(found):
             if isinstance(each, str) and each:
-                raise InvalidDocument(f"rank {rank} cannot read it: {each}")
+                raise kind(f"rank {rank} cannot read it: {each}")
         for each in found:
             if each:
                 raise InvalidSettings(*each)
