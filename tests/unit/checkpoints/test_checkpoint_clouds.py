@@ -208,6 +208,30 @@ def test_rights_that_are_missing_are_named(checkpoints: Checkpoints, cloud: Clou
         checkpoints.claim()
 
 
+@pytest.mark.parametrize("act", ["delete", "objects"])
+def test_rights_to_write_alone_are_enough_to_write(
+    checkpoints: Checkpoints,
+    store: ObjectStore,
+    act: str,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Nothing is swept up or retired then, and the log says so once each."""
+
+    def refused(key: str) -> None:
+        raise InvalidSettings("checkpoint", f"{key}: AuthorizationFailure", "Give the right")
+
+    monkeypatch.setattr(object_store, "SWEEP", -1.0)
+    monkeypatch.setattr(object_store, "SILENCE", -3600.0)
+    checkpoints.claim()
+    monkeypatch.setattr(store.bucket, act, refused)
+    for step in (1, 2, 3, 4):
+        write(checkpoints, step)
+    assert newest(checkpoints) == (4, [])
+    assert sum("old ones stay" in record.getMessage() for record in caplog.records) == 1
+    assert sum("have left stays: the store refuses" in record.getMessage() for record in caplog.records) == 1
+
+
 def test_nobody_there_is_unavailable(cloud: Cloud, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("STORAGE_EMULATOR_HOST", "http://127.0.0.1:9")
     monkeypatch.setenv("AZURE_STORAGE_CONNECTION_STRING", azure_server.connection_string("http://127.0.0.1:9"))

@@ -239,6 +239,22 @@ def test_a_part_that_the_medium_calls_damaged_is_passed_over(
     assert reason.startswith("its part model.pt cannot be read: ")
 
 
+def test_rights_to_write_alone_keep_what_is_old_and_the_log_says_so_once(
+    store: CheckpointStore, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refused(store: CheckpointStore, name: str) -> None:
+        raise InvalidSettings("checkpoint", f"deleting {name}: Access Denied", "Give the right to delete")
+
+    monkeypatch.setattr(type(store), "delete", refused)
+    checkpoints = Checkpoints(store, fence=1, keep=1)
+    for step in (1, 2, 3):
+        write(checkpoints, step)
+    assert steps(store) == {1, 2, 3}
+    [said] = [record.getMessage() for record in caplog.records if "old ones stay" in record.getMessage()]
+    assert "the store refuses to list or to delete. checkpoint: deleting ckpt-" in said
+    assert said.endswith("Give the right to delete")
+
+
 def test_keeping_none_is_refused(store: CheckpointStore) -> None:
     with pytest.raises(InvalidSettings, match=r"checkpoint\.keep: 0 is less than 1"):
         Checkpoints(store, fence=1, keep=0)

@@ -125,6 +125,8 @@ class Checkpoints:
         self.fence = fence
         self.keep = keep
         self.owner = owner
+        self._may_retire = True
+        """Whether the store has not refused to list or delete; the log says so once."""
         self._damaged: set[str] = set()
         self._passed_over: set[str] = set()
         """Not proved to be damaged: another script, or another version of this one, may read them."""
@@ -244,7 +246,7 @@ class Checkpoints:
     def retire(self, newest: StoredCheckpoint) -> None:
         """Remove what is over :attr:`keep`, and what is damaged.
 
-        A store that does not answer keeps it, and the log says so.
+        A store that does not answer, or refuses, keeps it, and the log says so: what was published is published.
         What :meth:`newest` has passed over without a proof of damage is neither counted nor removed.
 
         Args:
@@ -260,6 +262,11 @@ class Checkpoints:
                 self.store.delete(name)
         except StoreUnavailable as error:
             _log.warning("old checkpoints stay for now: %s", printable(error))
+        except InvalidSettings as error:  # Rights to write alone.
+            if self._may_retire:
+                self._may_retire = False
+                problem = "checkpoints are published, but old ones stay: the store refuses to list or to delete"
+                _log.warning("%s. %s", problem, printable(error))
 
 
 def _write_parts(parts: Mapping[str, PartWriter], onto: Contribution) -> list[Part]:

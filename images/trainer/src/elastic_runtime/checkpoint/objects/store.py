@@ -23,7 +23,7 @@ from elastic_runtime.checkpoint.objects.register import Register, Version
 from elastic_runtime.checkpoint.objects.upload import Upload
 from elastic_runtime.checkpoint.senders import Senders
 from elastic_runtime.checkpoint.store import FILE, NAME, CheckpointStore, Contribution, Draft
-from elastic_runtime.errors import DamagedCheckpoint, ElasticError, InvalidDocument, StoreUnavailable
+from elastic_runtime.errors import DamagedCheckpoint, ElasticError, InvalidDocument, InvalidSettings, StoreUnavailable
 from elastic_runtime.logs import script_logger
 
 MANIFEST = "manifest.json"
@@ -61,6 +61,8 @@ class ObjectStore(CheckpointStore):
         self.bucket = bucket
         self.register = Register(self.bucket, self.key(REGISTER), uri, self._with_manifest)
         self._swept = -math.inf
+        self._may_sweep = True
+        """Whether the store has not refused to list or delete; the log says so once."""
         self._later = Senders(1)
         """What nobody waits for, until this is closed."""
 
@@ -206,6 +208,11 @@ class ObjectStore(CheckpointStore):
                     self.remove(name)
         except StoreUnavailable as error:  # the next checkpoint sweeps again
             _log.warning("what unfinished checkpoints have left stays for now: %s", str(error))
+        except InvalidSettings as error:  # Rights to write alone.
+            if self._may_sweep:
+                self._may_sweep = False
+                problem = "what unfinished checkpoints have left stays: the store refuses to list or to delete"
+                _log.warning("%s. %s", problem, str(error))
 
     def _with_manifest(self) -> list[str]:
         """Names of what looks published."""
