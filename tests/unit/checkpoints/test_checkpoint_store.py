@@ -255,6 +255,13 @@ def test_rights_to_write_alone_keep_what_is_old_and_the_log_says_so_once(
     assert said.endswith("Give the right to delete")
 
 
+@pytest.mark.parametrize("name", ["lr scheduler.pt", "ema:teacher.pt", "x" * 121])
+def test_what_nobody_could_read_again_is_not_published(store: CheckpointStore, name: str) -> None:
+    with pytest.raises(InvalidSettings, match="the checkpoint of step 1 could not be read again: its manifest names"):
+        Checkpoints(store, fence=1, keep=1).write(1, NOON, {name: part(b"weights")})
+    assert store.names() == []
+
+
 def test_keeping_none_is_refused(store: CheckpointStore) -> None:
     with pytest.raises(InvalidSettings, match=r"checkpoint\.keep: 0 is less than 1"):
         Checkpoints(store, fence=1, keep=0)

@@ -27,6 +27,20 @@ pytestmark = pytest.mark.usefixtures("horovod", "no_thread_left")
 # In memory
 
 
+@pytest.mark.parametrize("name", ["lr scheduler", "ema:teacher", "a/b", "..", "", "x" * 109, "new\nline"])
+def test_a_name_that_no_part_of_a_checkpoint_can_have_is_refused(name: str) -> None:
+    with pytest.raises(InvalidSettings, match=r"^DurableState\..*: a checkpoint cannot have a part of that name"):
+        DurableState(**{name: torch.zeros(2)})
+
+
+@pytest.mark.parametrize("name", ["ema_teacher", "x" * 108, "Größe", "a.b-c"])
+def test_what_other_names_keep_is_read_again(spec: CheckpointSpec, name: str) -> None:
+    with DurableState(**{name: torch.ones(2)}, checkpoint=spec) as state:
+        state.commit()
+    again = DurableState(**{name: torch.zeros(2)}, checkpoint=spec)
+    assert getattr(again, name).tolist() == [1, 1]
+
+
 def test_restore_goes_back_to_the_commit_and_training_from_there_is_the_same() -> None:
     state = DurableState(**training(), best=float("inf"), seen=[1], shape=(2, {3: "x"}))
     step(state, 2)

@@ -209,6 +209,7 @@ class Checkpoints:
             record: called before it is published, with its name, its manifest, and that as it is written.
 
         Raises:
+            InvalidSettings: nobody could read it again; nothing was published.
             OwnershipLost: the run has a newer owner; nothing was published.
             StoreUnavailable: nothing was published.
         """
@@ -221,7 +222,7 @@ class Checkpoints:
             if joint is not None:
                 written += self._brought(draft, joint)
             manifest = Manifest(step=step, time=time, fence=self.fence, parts=tuple(written), handover=handover)
-            encoded = encode_manifest(manifest)
+            encoded = _encoded(manifest)
             if record is not None:
                 draft.alongside(partial(record, name, manifest, encoded))
             draft.publish(encoded, self.fence, self.owner)
@@ -267,6 +268,14 @@ class Checkpoints:
                 self._may_retire = False
                 problem = "checkpoints are published, but old ones stay: the store refuses to list or to delete"
                 _log.warning("%s. %s", problem, printable(error))
+
+
+def _encoded(manifest: Manifest) -> bytes:
+    try:
+        return encode_manifest(manifest)
+    except InvalidDocument as error:
+        problem = f"the checkpoint of step {manifest.step} could not be read again: {error}"
+        raise InvalidSettings("checkpoint", problem, "Give its parts other names, or it another step") from error
 
 
 def _write_parts(parts: Mapping[str, PartWriter], onto: Contribution) -> list[Part]:

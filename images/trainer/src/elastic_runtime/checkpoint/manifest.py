@@ -18,7 +18,9 @@ LARGEST = 1 << 50
 """Bytes of all parts."""
 MOST_STEPS = 10**15
 """Highest step of a checkpoint. Far beyond it, names are too long to be found, and launchers refuse reports."""
-PART = re.compile(r"\w[\w.-]{0,119}")
+LONGEST_PART = 120
+"""Characters of a part's name."""
+PART = re.compile(rf"\w[\w.-]{{0,{LONGEST_PART - 1}}}")
 """Pattern of a part's name: no separator, no dot first, nothing invisible."""
 
 
@@ -50,9 +52,17 @@ class Manifest:
 
 
 def encode_manifest(manifest: Manifest) -> bytes:
-    """A line of JSON, and one with its sha256: an altered manifest must not pass either."""
+    """A line of JSON, and one with its sha256: an altered manifest must not pass either.
+
+    Raises:
+        InvalidDocument: nobody could read it again.
+    """
+    _check(manifest)
     text = to_json(manifest).encode()
-    return text + b"\n" + hashlib.sha256(text).hexdigest().encode()
+    data = text + b"\n" + hashlib.sha256(text).hexdigest().encode()
+    if len(data) > LONGEST_MANIFEST:
+        raise InvalidDocument(f"its manifest has more than {LONGEST_MANIFEST} bytes")
+    return data
 
 
 def decode_manifest(data: bytes) -> Manifest:
@@ -71,7 +81,6 @@ def decode_manifest(data: bytes) -> Manifest:
     # So nothing is in it twice, nor anything else, and no value is written in another way than ours.
     if encode_manifest(manifest) != data:
         raise InvalidDocument("its manifest is not written as this runtime writes it")
-    _check(manifest)
     return manifest
 
 

@@ -7,8 +7,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from elastic_runtime.checkpoint.manifest import LONGEST_PART, PART
 from elastic_runtime.errors import InvalidSettings
 from elastic_runtime.logs import script_logger
+from elastic_runtime.printable import printable
 from elastic_runtime.training import plain
 from elastic_runtime.training.checkpointing.parts import unkept
 from elastic_runtime.training.family import Family, Tree
@@ -17,6 +19,7 @@ from elastic_runtime.training.state.copies import Loan, RenewedCopy, host_memory
 from elastic_runtime.training.state.fingerprint import fingerprint
 from elastic_runtime.training.state.handlers import StateDictHandler, handler_of, load
 from elastic_runtime.training.state.verification import compare
+from elastic_runtime.training.tensor_files import SUFFIX
 from elastic_runtime.training.trees import copy_tree, is_tree, outline, tensors_of
 from elastic_runtime.world import World
 
@@ -224,10 +227,14 @@ class Attributes:
 
 
 def check_names(state: type, names: Iterable[str]) -> None:
-    """Raises InvalidSettings for one that is taken."""
+    """Raises InvalidSettings for one that is taken, or that no part of a checkpoint can have."""
     for name in names:
         if hasattr(state, name) or name.startswith("_"):
             raise InvalidSettings(f"DurableState.{name}", "the name is taken by the state itself", "Choose another")
+        if PART.fullmatch(name + SUFFIX) is None:
+            problem = "a checkpoint cannot have a part of that name"
+            remedy = f"Use letters, digits and _, and at most {LONGEST_PART - len(SUFFIX)} characters"
+            raise InvalidSettings(f"DurableState.{printable(name, 200)}", problem, remedy)
 
 
 def sort_attributes(family: Family, values: Mapping[str, Any]) -> Attributes:
