@@ -12,6 +12,7 @@ from horovod.common.exceptions import HostsUpdatedInterrupt
 from horovod.torch.elastic.state import StateHandler
 from torch import nn
 
+from elastic_runtime.checkpoint.manifest import MOST_STEPS
 from elastic_runtime.errors import InvalidSettings
 from elastic_runtime.protocol.rank_link import Progress, TrainingEnded
 from elastic_runtime.run.spec import CheckpointSpec
@@ -31,6 +32,21 @@ pytestmark = pytest.mark.usefixtures("horovod", "no_thread_left")
 def test_a_name_that_no_part_of_a_checkpoint_can_have_is_refused(name: str) -> None:
     with pytest.raises(InvalidSettings, match=r"^DurableState\..*: a checkpoint cannot have a part of that name"):
         DurableState(**{name: torch.zeros(2)})
+
+
+@pytest.mark.parametrize("step", [-1, MOST_STEPS + 1, 10**5000], ids=["negative", "high", "endless"])
+def test_a_step_that_no_checkpoint_can_have_is_refused(spec: CheckpointSpec, step: int) -> None:
+    words = rf"^DurableState\.step: .* is not from 0 to {MOST_STEPS}, and no checkpoint of it could be found again"
+    with pytest.raises(InvalidSettings, match=words):
+        DurableState(step=step)
+    with DurableState(checkpoint=spec) as state:
+        state.commit()
+        state.step = step
+        with pytest.raises(InvalidSettings, match=words):
+            state.commit()
+        state.step = MOST_STEPS
+        state.commit()
+    assert DurableState(checkpoint=spec).step == MOST_STEPS
 
 
 @pytest.mark.parametrize("name", ["ema_teacher", "x" * 108, "Größe", "a.b-c"])

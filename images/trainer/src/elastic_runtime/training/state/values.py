@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from elastic_runtime.checkpoint.manifest import LONGEST_PART, PART
+from elastic_runtime.checkpoint.manifest import LONGEST_PART, MOST_STEPS, PART
 from elastic_runtime.errors import InvalidSettings
 from elastic_runtime.logs import script_logger
 from elastic_runtime.printable import printable
@@ -241,7 +241,8 @@ def sort_attributes(family: Family, values: Mapping[str, Any]) -> Attributes:
     """Sort values by how they can be kept.
 
     Raises:
-        InvalidSettings: one can be kept neither way; or ``step``, which names and orders checkpoints, is no int.
+        InvalidSettings: one can be kept neither way; or ``step``, which names and orders checkpoints, is no int of a
+            size that a checkpoint's name can have.
     """
     encoded: dict[str, Any] = {}
     trees: dict[str, Tree] = {}
@@ -259,6 +260,15 @@ def sort_attributes(family: Family, values: Mapping[str, Any]) -> Attributes:
                     "Give numbers, strings, lists, tuples, dicts, tensors, or what has state_dict and load_state_dict",
                 ) from error
             trees[name] = value
-    if "step" in values and type(values["step"]) is not int:
-        raise InvalidSettings("DurableState.step", f"{values['step']!r} is not an int", "Give int(…)")
+    if "step" in values:
+        _check_step(values["step"])
     return Attributes(encoded, trees)
+
+
+def _check_step(step: object) -> None:
+    if type(step) is not int:
+        raise InvalidSettings("DurableState.step", f"{step!r} is not an int", "Give int(…)")
+    if not 0 <= step <= MOST_STEPS:
+        found = step if abs(step) <= MOST_STEPS else "a number with more digits"
+        problem = f"{found} is not from 0 to {MOST_STEPS}, and no checkpoint of it could be found again"
+        raise InvalidSettings("DurableState.step", problem, "Count optimizer steps, from 0")
