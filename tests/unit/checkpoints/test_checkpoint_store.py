@@ -239,6 +239,28 @@ def test_a_part_that_the_medium_calls_damaged_is_passed_over(
     assert reason.startswith("its part model.pt cannot be read: ")
 
 
+@pytest.mark.parametrize("keep", [1, 2])
+@pytest.mark.parametrize("skew", [0, 500])
+def test_a_rank_that_ends_late_does_not_remove_what_its_successor_has_written(
+    store: CheckpointStore, keep: int, skew: int
+) -> None:
+    """Whichever of their clocks is ahead."""
+    successor = Checkpoints(store, fence=1, keep=keep)
+    for step in (1100, 1200):
+        write(successor, step)
+    left = steps(store)
+    leaving = Checkpoints(store, fence=1, keep=keep)
+    late = leaving.write(1000, NOON + timedelta(seconds=1000 + skew), {"model.pt": part(b"model of step 1000")})
+    assert late is not None
+    leaving.retire(late)
+    assert steps(store) == {1000, *left}
+    assert newest(leaving) == (1200, [])
+    for step in (1300, 1600, 1700):
+        write(successor, step)
+    assert 1000 not in steps(store)
+    assert len(steps(store)) == keep
+
+
 def test_rights_to_write_alone_keep_what_is_old_and_the_log_says_so_once(
     store: CheckpointStore, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

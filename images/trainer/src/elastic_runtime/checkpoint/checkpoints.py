@@ -248,7 +248,8 @@ class Checkpoints:
         """Remove what is over :attr:`keep`, and what is damaged.
 
         A store that does not answer, or refuses, keeps it, and the log says so: what was published is published.
-        What :meth:`newest` has passed over without a proof of damage is neither counted nor removed.
+        What :meth:`newest` has passed over without a proof of damage is neither counted nor removed, nor is one of the
+        same fence with a higher step.
 
         Args:
             newest: what was published last; it stays.
@@ -258,7 +259,9 @@ class Checkpoints:
             others = [name for name in self.store.names() if name != newest.name]
             # A process may have stood still since it published: what a newer owner has written is not its to remove.
             ours = {name for name in others if _numbers(name)[0] <= self.fence}
-            usable = sorted(ours - self._damaged - self._passed_over, key=_by_time, reverse=True)
+            # A rank 0 that leaves may publish after its successor, which is further.
+            further = {name for name in ours if _is_further(name, newest.name)}
+            usable = sorted(ours - further - self._damaged - self._passed_over, key=_by_time, reverse=True)
             for name in [*usable[self.keep - 1 :], *ours & self._damaged]:
                 self.store.delete(name)
         except StoreUnavailable as error:
@@ -369,6 +372,13 @@ def _numbers(name: str) -> tuple[int, int, int]:
     assert match is not None, name
     fence, step, time = map(int, match.groups())
     return fence, step, time
+
+
+def _is_further(name: str, other: str) -> bool:
+    """Whether it is of the same fence, and of a higher step."""
+    fence, step, _ = _numbers(name)
+    its_fence, its_step, _ = _numbers(other)
+    return fence == its_fence and step > its_step
 
 
 def _by_progress(name: str) -> tuple[int, int, int]:
