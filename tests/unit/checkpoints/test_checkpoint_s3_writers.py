@@ -88,6 +88,34 @@ def test_a_writer_that_stood_still_does_not_publish_what_may_be_swept_already(
     assert place.keys() == []
 
 
+def test_a_writer_that_waits_for_others_is_at_work(
+    s3_store: S3Store, place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [0.0]
+    monkeypatch.setattr(store, "_now", lambda: now[0])
+    with s3_store.begin("ckpt-f1-s1-t1-aa") as draft:
+        for _ in range(10):
+            now[0] += store.TOUCH + 1
+            assert draft.read("parts-00001.json", 10) is None
+            place.read("run/.draft-ckpt-f1-s1-t1-aa")
+            place.delete("run/.draft-ckpt-f1-s1-t1-aa")
+        draft.publish(b"manifest", fence=1)
+    assert s3_store.names() == ["ckpt-f1-s1-t1-aa"]
+
+
+def test_a_writer_that_stood_still_while_it_waited_does_not_publish(
+    s3_store: S3Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [0.0]
+    monkeypatch.setattr(store, "_now", lambda: now[0])
+    with s3_store.begin("ckpt-f1-s1-t1-aa") as draft:
+        now[0] += store.STANDSTILL + 1
+        draft.read("parts-00001.json", 10)
+        with pytest.raises(StoreUnavailable, match="stood still"):
+            draft.publish(b"manifest", fence=1)
+    assert s3_store.names() == []
+
+
 @pytest.mark.parametrize("method", ["PUT", "POST"])
 def test_a_writer_whose_upload_was_swept_says_so(
     checkpoints: Checkpoints, proxy: FaultyProxy, place: Place, method: str

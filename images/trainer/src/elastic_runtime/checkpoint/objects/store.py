@@ -235,6 +235,7 @@ class _ObjectContribution(Contribution):
         self._senders = Senders(store.bucket.senders)
         self._lock = threading.Lock()
         self._touched = _now()
+        self._stood_still = False
 
     @contextmanager
     def part(self, name: str) -> Iterator[BinaryIO]:
@@ -263,9 +264,12 @@ class _ObjectContribution(Contribution):
 
     def _touch(self) -> None:
         with self._lock:
-            is_due = _now() - self._touched > TOUCH
+            now = _now()
+            silence = now - self._touched
+            is_due = silence > TOUCH
             if is_due:
-                self._touched = _now()
+                self._touched = now
+                self._stood_still = self._stood_still or silence > STANDSTILL
         if is_due:
             self._store.mark(self._name)
 
@@ -304,6 +308,7 @@ class _ObjectDraft(_ObjectContribution, Draft):
             upload.commit()
 
     def read(self, name: str, most: int) -> bytes | None:
+        self._touch()  # Who waits for others is at work, too.
         try:
             return self._store.bucket.get(self._store.key(self._name, name), most)[0]
         except Missing:
@@ -320,7 +325,7 @@ class _ObjectDraft(_ObjectContribution, Draft):
         for commit in (*self._commits, self._senders.submit(partial(self._write_manifest, manifest))):
             commit.result()
         seen = self._seen()
-        if _now() - self._touched > STANDSTILL:
+        if self._stood_still or _now() - self._touched > STANDSTILL:
             raise StoreUnavailable(f"{store.uri}: this process has stood still for so long that it may pass for dead")
         self._announced = True
         store.register.change(lambda entries: entries.claimed(fence, owner, store.uri).with_name(self._name), seen)
