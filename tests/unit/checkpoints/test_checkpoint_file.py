@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from elastic_runtime.checkpoint import open_store, rights, validate_store_uri
+from elastic_runtime.checkpoint import file, open_store, rights, validate_store_uri
 from elastic_runtime.checkpoint.checkpoints import Checkpoints, PartStream, StoredCheckpoint
 from elastic_runtime.errors import InvalidSettings, StoreUnavailable
 
@@ -153,6 +153,27 @@ def test_a_writer_that_is_at_work_is_not_swept_up(folder: Path) -> None:
         one.publish(b"manifest", fence=1)
     assert store.names() == ["ckpt-f1-s1-t1-aa"]
     assert sorted(path.name for path in (folder / "ckpt-f1-s1-t1-aa").iterdir()) == ["manifest.json", "model.pt"]
+
+
+def test_what_cannot_be_made_durable_is_not_published(
+    checkpoints: Checkpoints, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checkpoints.claim()
+    sync = file._sync_folder
+
+    def fails(path: Path) -> None:
+        if path == folder:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        sync(path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(file, "_sync_folder", fails)
+        with pytest.raises(StoreUnavailable, match="Input/output error"):
+            write(checkpoints, 1)
+    assert checkpoints.store.names() == []
+    assert sorted(path.name for path in folder.iterdir()) == [".fence", ".lock"]
+    write(checkpoints, 2)
+    assert newest(checkpoints) == (2, [])
 
 
 def test_files_that_are_none_of_ours_are_left_alone(checkpoints: Checkpoints, folder: Path) -> None:

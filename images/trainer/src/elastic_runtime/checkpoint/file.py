@@ -315,8 +315,20 @@ class _FileDraft(_FileContribution, Draft):
             (self._folder / _ALIVE).unlink()
             _sync_folder(self._folder)
             os.rename(self._folder, self._store.root / self._name)
-            _sync_folder(self._store.root)
+            self._sync_or_withdraw()
         self._release()
+
+    def _sync_or_withdraw(self) -> None:
+        """Make its new name durable, or take that back: what is not durable is not published. Raises OSError."""
+        try:
+            _sync_folder(self._store.root)
+        except OSError as error:
+            try:
+                os.rename(self._store.root / self._name, self._folder)
+            except OSError as again:
+                problem = f"{error.strerror}; it is visible, may not be durable, and cannot be withdrawn"
+                raise OSError(again.errno, f"{problem}: {again.strerror}") from error
+            raise
 
     def discard(self) -> None:
         shutil.rmtree(self._folder, ignore_errors=True)
