@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import subprocess
 import sys
@@ -153,6 +154,45 @@ def test_a_writer_that_is_at_work_is_not_swept_up(folder: Path) -> None:
         one.publish(b"manifest", fence=1)
     assert store.names() == ["ckpt-f1-s1-t1-aa"]
     assert sorted(path.name for path in (folder / "ckpt-f1-s1-t1-aa").iterdir()) == ["manifest.json", "model.pt"]
+
+
+@pytest.mark.parametrize("error", [errno.ENOLCK, errno.ESTALE, errno.EIO, errno.EACCES])
+@pytest.mark.parametrize("call", ["open", "flock"])
+def test_a_writer_of_which_nothing_can_be_known_is_not_swept_up(
+    folder: Path, error: int, call: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = open_store(folder.as_uri())
+    opened, locked = os.open, fcntl.flock
+
+    def open_it(path: str | Path, flags: int, *mode: int, **within: int) -> int:
+        if str(path).endswith("/.alive") and not flags & os.O_CREAT and call == "open":
+            raise OSError(error, os.strerror(error))
+        return opened(path, flags, *mode, **within)
+
+    def lock_it(handle: int, how: int) -> None:
+        if how & fcntl.LOCK_SH and call == "flock":
+            raise OSError(error, os.strerror(error))
+        locked(handle, how)
+
+    with store.begin("ckpt-f1-s1-t1-aa") as one:
+        monkeypatch.setattr(os, "open", open_it)
+        monkeypatch.setattr(fcntl, "flock", lock_it)
+        with store.begin("ckpt-f1-s2-t1-bb"):
+            pass
+        monkeypatch.undo()
+        one.publish(b"manifest", fence=1)
+    assert store.names() == ["ckpt-f1-s1-t1-aa"]
+
+
+def test_a_joint_checkpoint_in_a_file_system_that_does_not_answer_is_unavailable(
+    checkpoints: Checkpoints, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def away(path: Path) -> bool:
+        raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
+
+    monkeypatch.setattr(Path, "exists", away)
+    with pytest.raises(StoreUnavailable):
+        checkpoints.store.join("ckpt-f1-s1-t1-aa")
 
 
 def test_what_cannot_be_made_durable_is_not_published(

@@ -98,7 +98,8 @@ class FileStore(CheckpointStore):
     @override
     def join(self, name: str) -> Contribution | None:
         folder = self.root / (_DRAFT + name)
-        return _FileContribution(self, folder) if (folder / _ALIVE).exists() else None
+        with _unavailable(folder):
+            return _FileContribution(self, folder) if (folder / _ALIVE).exists() else None
 
     @override
     def read_manifest(self, name: str) -> bytes:
@@ -353,10 +354,8 @@ def _is_alive(draft: Path) -> bool:
     try:
         handle = os.open(draft / _ALIVE, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    except OSError:  # there is none, or something that no writer of ours has put there
-        return False
+    except OSError as error:  # Of a file system that does not answer, nothing is known.
+        return error.errno not in _NONE_OF_OURS
     finally:
         if handle >= 0:
             os.close(handle)
