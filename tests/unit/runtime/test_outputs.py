@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import BinaryIO, NoReturn
 
 import pytest
 
@@ -143,6 +144,10 @@ class TestWhatIsKept:
         assert ranks.stored() == {"log.csv": "1"}
 
 
+def _is_away(*_given: object) -> NoReturn:
+    raise StoreUnavailable("no answer")
+
+
 def _away(_store: FileStore, _name: str) -> None:
     raise StoreUnavailable("no space left on device")
 
@@ -163,6 +168,49 @@ class TestWhoGoesOn:
         (other.folder / "plots" / "loss.svg").write_text("two")
         other.upload()
         assert ranks.stored() == {"plots--loss.svg": "two"}
+
+    @pytest.mark.parametrize("method", ["claim_beside", "names", "ages", "open_beside"])
+    def test_another_worker_also_when_the_store_was_away_at_first(
+        self, ranks: Ranks, method: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        one, other = ranks.rank("a"), ranks.rank("b")
+        one.in_world(0)
+        for name in ("kept", "log.csv", "plots", "stale"):
+            (one.folder / name).write_text(f"{name} of one")
+        one.upload()
+        (other.folder / "stale").write_text("of other, before")
+        with monkeypatch.context() as patch:
+            patch.setattr(FileStore, method, _is_away)
+            other.in_world(0)
+            (other.folder / "log.csv").write_text("log.csv of other")
+            (other.folder / "plots").mkdir()
+            (other.folder / "plots" / "loss.svg").write_text("loss of other")
+            other.upload()
+        assert ranks.stored() == {name: f"{name} of one" for name in ("kept", "log.csv", "plots", "stale")}
+        other.upload()
+        kept = {"kept": "kept of one", "stale": "stale of one", "log.csv": "log.csv of other"}
+        assert {name: (other.folder / name).read_text() for name in kept} == kept
+        assert ranks.stored().items() >= {**kept, "plots--loss.svg": "loss of other"}.items()
+        assert "log.csv was written before the store's could be gone on from" in caplog.text
+
+    def test_a_take_over_that_fails_half_way_goes_on(self, ranks: Ranks, monkeypatch: pytest.MonkeyPatch) -> None:
+        one, other = ranks.rank("a"), ranks.rank("b")
+        one.in_world(0)
+        for name in "abc":
+            (one.folder / name).write_text(name)
+        one.upload()
+        opened = FileStore.open_beside
+
+        def fails(store: FileStore, name: str, most: int) -> BinaryIO:
+            return _is_away() if name.endswith("/b") else opened(store, name, most)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(FileStore, "open_beside", fails)
+            other.in_world(0)
+            other.world_ends(leaves=False)
+        assert sorted(path.name for path in other.folder.iterdir() if path.name[0] != ".") == ["a"]
+        other.in_world(0)  # the first one again
+        assert {path.name: path.read_text() for path in other.folder.iterdir()} == {name: name for name in "abc"}
 
     def test_who_stays_the_first_keeps_its_own(self, ranks: Ranks) -> None:
         kept = ranks.rank("a")

@@ -61,6 +61,8 @@ class KeptFolder:
         self._lock = threading.Lock()
         self._store: CheckpointStore | None = None
         self._is_first = self._was_first = False
+        self._before: dict[str, _Version] | None = None
+        """Files that were here when this rank became the first one; None: what is in the store was taken over."""
         self._saved: dict[str, _Version] = {}
         self._refused: set[str] = set()
 
@@ -68,6 +70,10 @@ class KeptFolder:
         """A world begins, before its ranks have synced. Who becomes the first goes on from what is in the store."""
         before, self._was_first = self._was_first, rank == 0
         if rank == 0 and not before:
+            self._before = {}
+            with contextlib.suppress(OSError):
+                self._before = {path: _version(state) for path, state in _files(self.folder)}
+        if rank == 0 and self._before is not None:
             self._in_store(self._take_over)
         self._is_first = rank == 0
 
@@ -87,7 +93,10 @@ class KeptFolder:
             self.upload()
 
     def upload(self) -> None:
-        """Save what is new, on the first rank; in any thread. A store that is away is a warning, and tried again."""
+        """Save what is new, on the first rank; in any thread. A store that is away is a warning, and tried again.
+
+        Nothing is saved before what is in the store was taken over.
+        """
         if self._is_first:
             self._in_store(self._upload)
 
@@ -108,6 +117,8 @@ class KeptFolder:
                 _log.warning("outputs are not in the store now, training goes on: %s", printable(error))
 
     def _upload(self, store: CheckpointStore, fence: int) -> None:
+        if self._before is not None:
+            self._take_over(store, fence)
         found = self._look()
         new = {path: version for path, version in found.items() if self._saved.get(path) != version}
         gone = self._saved.keys() - found.keys()
@@ -134,7 +145,7 @@ class KeptFolder:
             elif total + state.st_size > MOST_BYTES:
                 problem = f"all together would have more than {MOST_BYTES >> 20} MiB"
             if not problem:
-                found[path] = (state.st_size, state.st_mtime_ns)
+                found[path] = _version(state)
                 total += state.st_size
             elif path not in self._refused and len(self._refused) < MOST_FILES:
                 self._refused.add(path)
@@ -146,7 +157,8 @@ class KeptFolder:
         for owner in sorted((each for each in fences if each <= fence), reverse=True):
             if names := sorted(store.ages(outputs_folder(owner)))[:MOST_FILES]:
                 self._fetch(store, names, is_own=owner == fence)
-                return
+                break
+        self._before = None
 
     def _fetch(self, store: CheckpointStore, names: list[str], *, is_own: bool) -> None:
         left = MOST_BYTES
@@ -157,6 +169,9 @@ class KeptFolder:
             path = stored.replace("--", "/")
             target = self.folder / path
             new = target.with_name(f".{target.name}")
+            if self._is_written(path):
+                _log.warning("the output %s was written before the store's could be gone on from", printable(path))
+                continue
             try:
                 target.parent.mkdir(parents=True, exist_ok=True)
                 with store.open_beside(name, left) as source, new.open("wb") as copy:
@@ -165,9 +180,25 @@ class KeptFolder:
             except InvalidDocument as error:
                 _log.warning("the output %s is not gone on from: %s", printable(path), printable(error))
                 continue
+            version = _version(target.stat())
+            if self._before is not None:  # Should another one fail, this one is not taken for the script's.
+                self._before[path] = version
             if is_own:
-                state = target.stat()
-                self._saved[path] = (state.st_size, state.st_mtime_ns)
+                self._saved[path] = version
+
+    def _is_written(self, path: str) -> bool:
+        """Whether something of that name is here since this rank became the first one."""
+        try:
+            state = os.lstat(self.folder / path)
+        except FileNotFoundError:
+            return False
+        except NotADirectoryError:
+            return True
+        return not stat.S_ISREG(state.st_mode) or _version(state) != (self._before or {}).get(path)
+
+
+def _version(state: os.stat_result) -> _Version:
+    return state.st_size, state.st_mtime_ns
 
 
 def _stored(fence: int, path: str) -> str:
