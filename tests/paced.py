@@ -77,6 +77,8 @@ class Script:
     shared_by: int | None = None
     stand: tuple[str, int, int] | None = None
     uneven: bool = False
+    kills: tuple[int, ...] = ()
+    zeroes: str = "first"
     doors: dict[str, str] = field(default_factory=dict)
 
     def command(self, scripts: Path = SCRIPTS) -> tuple[str, ...]:
@@ -100,6 +102,8 @@ class Script:
                 "shared_by": self.shared_by,
                 "stand": self.stand,
                 "uneven": self.uneven,
+                "kills": self.kills,
+                "zeroes": self.zeroes,
                 "doors": self.doors,
             }
         )

@@ -21,7 +21,8 @@ RANK = """
     import torch
     from horovod.common.exceptions import HostsUpdatedInterrupt
 
-    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=0.8)
+    weight = torch.nn.Parameter(torch.zeros(1))
+    optimizer = torch.optim.SGD([weight], lr=0.8)
     scheduler = torch.optim.lr_scheduler.StepLR(optimizer, step_size=1)
     said = []
     others = list(rank.while_waiting)
@@ -36,6 +37,8 @@ RANK = """
 
     @hvd.elastic.run
     def train(state):
+        assert weight.grad is None, "of the world before"
+        weight.grad = torch.ones(1)
         hvd.allreduce(torch.ones(1))
         state.step += 1
         # Horovod writes it in a thread of its own, which drops what it has not written when the world ends.
@@ -47,7 +50,7 @@ RANK = """
             raise HostsUpdatedInterrupt(False)
 
     hvd.init()
-    state = State(scheduler=scheduler, step=0)
+    state = State(optimizer=optimizer, scheduler=scheduler, step=0)
     train(state)
     assert state.scheduler is scheduler
     assert said == [3], said

@@ -55,10 +55,14 @@ def main() -> None:
         pace.hold(state)
         for batch in batches:
             features, targets = (each.to(device) for each in batch.data)
-            state.optimizer.zero_grad()
+            if pace.zeroes == "first":
+                state.optimizer.zero_grad()
             loss = mse_loss(parallel(features), targets) * batch.weight
+            pace.fall(batch.step)
             loss.backward()
             state.optimizer.step()
+            if pace.zeroes == "last":
+                state.optimizer.zero_grad()
             total, places = engine.mean(loss.detach()), engine.places()
             pace.note(
                 step=batch.step, epoch=batch.epoch, rank=places["rank"], size=places["size"],
@@ -68,6 +72,8 @@ def main() -> None:
                 state.commit()
                 report(loss=total)
             pace.hold(state)
+            if pace.zeroes == "after":
+                state.optimizer.zero_grad()
         return engine.weights(state)
 
     weights = train(state)

@@ -52,6 +52,10 @@ class Pace:
     """How a rank stands still once, after which step, and which rank; see ``standing_still.py``."""
     uneven: bool = False
     """Steps take unevenly long, and there are evaluations and compilations between them; see ``standing_still.py``."""
+    kills: tuple[int, ...] = ()
+    """Steps in the middle of which, before its gradients, the last of several ranks kills itself, the first time."""
+    zeroes: str = "first"
+    """Where ``exact.py`` has ``zero_grad()``: ``first`` in a step, ``last`` before the commit, or ``after`` that."""
     doors: dict[str, str] = field(default_factory=dict)
     """What the first rank of a worker does before it joins: ``kill`` itself, ``exit`` with 7, or ``wait``."""
 
@@ -95,6 +99,16 @@ class Pace:
                 raise
 
         return watched
+
+    def fall(self, step: int) -> None:
+        """Be lost here, where this step is one for that. The others are in it, too."""
+        if step not in self.kills:
+            return
+        at = Path(self.folder, "at", f"killed-{step}")
+        is_first = first_rank_says(not at.exists())
+        if is_first and (world := current_world()).rank == world.size - 1 > 0:
+            at.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
 
     def hold(self, state: Any) -> None:
         """Stand here, if the state's step is one to stand at."""

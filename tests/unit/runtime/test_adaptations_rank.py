@@ -332,28 +332,29 @@ class TestRun:
     def test_goes_from_world_to_world_and_says_when_it_is_over(self) -> None:
         state = TroubledState()
         assert adaptation.run(lambda state: state.commit() or "result")(state) == "result"
-        assert state.log == ["sync", "commit", "on_reset", "sync", "commit", "on_run_end"]
+        assert state.log == ["sync", "commit", "on_reset", "sync", "on_train_again", "commit", "on_run_end"]
 
     def test_has_nothing_to_sync_where_some_have_left_and_nobody_comes(self) -> None:
         state = TroubledState(leaving=True)
         adaptation.run(TroubledState.commit)(state)
-        assert state.log == ["sync", "commit", "on_reset", "on_same_state", "commit", "on_run_end"]
+        assert state.log == ["sync", "commit", "on_reset", "on_same_state", "on_train_again", "commit", "on_run_end"]
         lost = TroubledState("on_reset", leaving=True)
         adaptation.run(TroubledState.commit)(lost)
-        assert lost.log == ["sync", "commit", "on_reset", "restore", "on_reset", "sync", "commit", "on_run_end"]
+        again = ["restore", "on_reset", "sync", "on_train_again", "commit", "on_run_end"]
+        assert lost.log == ["sync", "commit", "on_reset", *again]
 
     @pytest.mark.parametrize(
         ("trouble", "log"),
         [
-            ("sync", "sync restore on_reset sync commit on_reset sync commit on_run_end"),
-            ("on_reset", "sync commit on_reset restore on_reset sync commit on_run_end"),
-            ("on_run_end", "sync commit on_reset sync commit on_run_end restore on_reset sync commit on_run_end"),
+            ("sync", "sync restore {again} commit {again} commit on_run_end"),
+            ("on_reset", "sync commit on_reset restore {again} commit on_run_end"),
+            ("on_run_end", "sync commit {again} commit on_run_end restore {again} commit on_run_end"),
         ],
     )
     def test_recovers_from_a_loss_wherever_it_is(self, trouble: str, log: str) -> None:
         state = TroubledState(trouble)
         adaptation.run(TroubledState.commit)(state)
-        assert " ".join(state.log) == log
+        assert " ".join(state.log) == log.format(again="on_reset sync on_train_again")
 
     def test_ends_by_what_breaks_its_worlds_again_and_again(self) -> None:
         """As two ranks on one GPU do over NCCL, which refuses that."""

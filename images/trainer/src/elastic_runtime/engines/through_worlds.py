@@ -22,7 +22,7 @@ def through_worlds(
     """Train, from world to world until it is done.
 
     Args:
-        state: elastic.
+        state: elastic. If it has ``on_train_again``, that is called before each call of ``train`` but the first.
         train: called in each world anew, when the state is the same on all ranks.
         interrupt: raised by the state where the world changes; with a true ``skip_sync`` all have the same state.
         is_loss: whether an error means that a rank is lost, so that the last commit is gone back to.
@@ -37,6 +37,8 @@ def through_worlds(
         try:
             into_world(state, is_new=is_new, has_same=has_same)
             synced()
+            if is_new and hasattr(state, "on_train_again"):
+                state.on_train_again()
             return train()
         except interrupt as change:
             skips_sync = getattr(change, "skip_sync", False)

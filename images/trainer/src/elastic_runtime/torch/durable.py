@@ -11,6 +11,7 @@ from typing_extensions import override
 from elastic_runtime.checkpoint.checkpoints import StoredCheckpoint, opened_checkpoint
 from elastic_runtime.errors import InvalidSettings
 from elastic_runtime.torch.family import TORCH
+from elastic_runtime.torch.gradients import forget_gradients
 from elastic_runtime.torch.optimizers import separate_groups
 from elastic_runtime.torch.per_rank import check_same_on_every_rank
 from elastic_runtime.torch.sharded import is_of_parts
@@ -36,6 +37,10 @@ class DurableState(durable.DurableState):
             if isinstance(value, torch.optim.Optimizer):
                 separate_groups(value)
         super().__setattr__(name, value)
+
+    def on_train_again(self) -> None:
+        """Begin without gradients: the training function is about to be called again, after a loss or a change."""
+        forget_gradients([*self._objects(), self.model, self.optimizer])
 
     @override
     def commit(self) -> None:

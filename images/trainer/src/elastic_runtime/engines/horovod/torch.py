@@ -49,6 +49,7 @@ class TorchFramework(Framework):
         _count_steps(trained)
         register_optimizer_step_post_hook(lambda optimizer, *_: ledger().counts.stepped(optimizer))
         _count_collectives()
+        elastic_state.TorchState.on_train_again = _forget_gradients
         elastic_state.set_handler_registry([optimizers, *elastic_state.get_handler_registry(), schedulers])
 
     def is_loss(self, error: BaseException) -> bool:  # noqa: ARG002
@@ -85,6 +86,13 @@ class TorchFramework(Framework):
             if isinstance(value, kind) and handler not in replaced:
                 return cast(Handler, handler(value))
         return None
+
+
+def _forget_gradients(state: elastic_state.TorchState) -> None:
+    """Of its model and optimizer: see :func:`~elastic_runtime.torch.gradients.forget_gradients`."""
+    from elastic_runtime.torch.gradients import forget_gradients
+
+    forget_gradients([handler.value for handler in state._handlers.values()])
 
 
 def _count_steps(trained: Callable[[int], None]) -> None:
