@@ -16,6 +16,7 @@ from torch.utils.data import Dataset, TensorDataset
 from elastic_runtime.errors import InvalidSettings
 from elastic_runtime.protocol.rank_link import TotalSteps
 from elastic_runtime.torch.global_batches import Batch, GlobalBatches
+from elastic_runtime.torch.micro_batches import MicroBatches
 from elastic_runtime.training.batches import position as batch_position
 from elastic_runtime.training.batches.plan import BatchPlan, epoch_order
 from tests.examples import costly
@@ -262,6 +263,31 @@ def test_loading_leaves_torchs_random_numbers_alone() -> None:
     torch.manual_seed(0)
     list(batches(SimpleNamespace(step=0), dataset=Squares()))
     assert torch.rand(1) == expected
+
+
+class Augmented(Squares):
+    """Each sample with a random number, as an augmentation draws it; always the same samples."""
+
+    def __getitem__(self, index: int) -> tuple[torch.Tensor, int]:
+        return torch.rand(1), index
+
+
+def drawn(step: int, rank: int, kind: type[Any] = GlobalBatches, **more: Any) -> list[float]:
+    """Random numbers of the first two samples that a rank of two loads after this step, in workers of the loader."""
+    world, state = SimpleNamespace(rank=rank, size=2), SimpleNamespace(step=step)
+    options = {"size": 4, "seed": 7, "epochs": 2, "num_workers": 1, **more}
+    steps = iter(kind(Augmented(), **options, state=state, world=world))
+    first = next(steps)
+    batch = first if kind is GlobalBatches else next(iter(first))
+    return [float(each) for each in batch.data[0]]
+
+
+@pytest.mark.parametrize("kind", [{}, {"kind": MicroBatches, "size": 2, "count": 2}], ids=["global", "micro"])
+def test_workers_of_the_loader_draw_other_numbers_on_each_rank_and_after_each_resumption(kind: dict[str, Any]) -> None:
+    seen = [drawn(step, rank, **kind) for step in (0, 3) for rank in (0, 1)]
+    assert len({number for numbers in seen for number in numbers}) == 8, "all different"
+    assert seen == [drawn(step, rank, **kind) for step in (0, 3) for rank in (0, 1)], "and the same in each try"
+    assert drawn(0, 0, seed=8, **kind) != seen[0]
 
 
 def test_workers_of_the_loader_end_with_the_iteration() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Generator, Iterable, Iterator
 from contextlib import closing
 from typing import Any
@@ -47,23 +48,26 @@ class LoadedBatches(BatchPosition):
         self._dataset = dataset
         self._loader = loader
 
-    def fetch(self, shares: Iterable[Share], stand_in: int = 1) -> Generator[Any, None, None]:
+    def fetch(
+        self, whole: Shares, parts: Iterable[Share] | None = None, stand_in: int = 1
+    ) -> Generator[Any, None, None]:
         """Their data, one after the other.
 
         Args:
-            shares: of this rank.
+            whole: shares of this rank.
+            parts: what they are cut into; None: they stay whole.
             stand_in: how many samples, all the same one, a share without any has.
         """
-        samples = _Samples(shares, stand_in)
-        return _index_tensors(self._dataset, samples) if self._is_direct() else self._load(samples)
+        samples = _Samples(whole if parts is None else parts, stand_in)
+        return _index_tensors(self._dataset, samples) if self._is_direct() else self._load(samples, whole)
 
     def _is_direct(self) -> bool:
         return not self._loader and getattr(type(self._dataset), "__getitem__", None) is TensorDataset.__getitem__
 
-    def _load(self, samples: _Samples) -> Generator[Any, None, None]:
+    def _load(self, samples: _Samples, whole: Shares) -> Generator[Any, None, None]:
         # A generator of its own: a loader without one draws its base seed from torch's, and dropout would then depend
         # on how often training was resumed.
-        generator = torch.Generator().manual_seed(self.plan.seed)
+        generator = torch.Generator().manual_seed(_seed_of(whole))
         loader = DataLoader(self._dataset, batch_sampler=samples, generator=generator, **self._loader)
         yield from loader
 
@@ -103,6 +107,16 @@ class GlobalBatches(LoadedBatches):
             for share, data in zip(shares, fetched, strict=True):
                 self.move_to(share.step)
                 yield Batch(data, share.weight, share.step, share.epoch, share.ends_epoch, share.indices)
+
+
+def _seed_of(shares: Shares) -> int:
+    """Return the seed of a loader's workers, another one on each rank and from each step on.
+
+    With one for all, the n-th sample of each rank would be augmented by the same random numbers, and each resumption
+    would draw those of the first steps again.
+    """
+    drawn = f"{shares.plan.seed} {shares.steps.start} {shares.rank}"
+    return int.from_bytes(hashlib.sha256(drawn.encode()).digest()[:8], "big") >> 1
 
 
 class _Samples:

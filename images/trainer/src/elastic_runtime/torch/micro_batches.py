@@ -114,7 +114,8 @@ class MicroBatches(LoadedBatches):
         def cut(step: int) -> list[Share]:
             return self.plan.micro_shares(step, whole.rank, whole.ranks, self._size)
 
-        with closing(self.fetch((share for step in whole.steps for share in cut(step)), stand_in=2)) as fetched:
+        parts = (share for step in whole.steps for share in cut(step))
+        with closing(self.fetch(whole, parts, stand_in=2)) as fetched:
             for number in whole.steps:
                 step = MicroStep(cut(number), fetched)
                 if self._optimizer is not None:  # Also after a step that was broken off: it begins to count anew.
