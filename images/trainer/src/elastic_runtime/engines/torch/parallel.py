@@ -5,7 +5,8 @@ Its reducer, with its hooks in the parameters' gradients, belongs to one process
 first step and the newcomer's were not. So the hooks are removed when a world is left, and wrappers are made anew, as
 the same objects, by all ranks in the next: those that the script made before its training function, and where that goes
 on in place, those that it has made since, as a newcomer makes them in its beginning. They send their parameters where
-not all ranks have the same already.
+not all ranks have the same already. What the script has put on them stays: hooks, and whether they train. Communication
+hooks must not have a state that changes, since a newcomer's would be another one.
 """
 
 from __future__ import annotations
@@ -21,15 +22,22 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.distributed import distributed_c10d
 from torch.nn.parallel import DistributedDataParallel
 
 from elastic_runtime.engines.torch.sending import maximum
+from elastic_runtime.errors import InvalidSettings
 from elastic_runtime.training.state.fingerprint import number_of
 
 _Made = weakref.WeakKeyDictionary[DistributedDataParallel, tuple[tuple[Any, ...], dict[str, Any]]]
 """With the arguments beside the module, in the order in which they were made."""
 
 _ARGUMENTS = inspect.signature(DistributedDataParallel.__init__)
+_CONTENT = frozenset({"_parameters", "_buffers", "_modules", "_non_persistent_buffers_set"})
+_KEPT = tuple(name for name in vars(nn.Module()) if name not in _CONTENT)
+"""Attributes of a module that hold its hooks, and whether it trains."""
+_USUAL_GROUP = object()
+"""In the place of a world's process group as the state of a hook."""
 
 
 class Wrappers:
@@ -43,7 +51,7 @@ class Wrappers:
         self._is_broken = is_broken
         self._before: _Made = weakref.WeakKeyDictionary()
         self._within: _Made = weakref.WeakKeyDictionary()
-        self._in_training = False
+        self._in_training = self._stays = self._makes = False
         self._init: Any = None
 
     def watch(self) -> None:
@@ -58,12 +66,25 @@ class Wrappers:
             (self._within if self._in_training else self._before)[wrapper] = args, kwargs
 
         DistributedDataParallel.__init__ = made  # type: ignore[method-assign, assignment]
+        register = DistributedDataParallel.register_comm_hook
+
+        @functools.wraps(register)
+        def registered(wrapper: DistributedDataParallel, state: object, hook: Callable[..., Any]) -> None:
+            if not self._makes and (wrapper in self._before or (self._stays and wrapper in self._within)):
+                _check_fixed(state)
+            register(wrapper, state, hook)
+
+        DistributedDataParallel.register_comm_hook = registered  # type: ignore[method-assign, assignment]
 
     @contextmanager
-    def in_training(self) -> Iterator[None]:
-        """Around a call of the training function: what it makes belongs to that call."""
+    def in_training(self, *, in_place: bool = False) -> Iterator[None]:
+        """Around a call of the training function: what it makes belongs to that call.
+
+        Args:
+            in_place: it goes on in the next world, with what it has made.
+        """
         self._within.clear()
-        self._in_training = True
+        self._in_training, self._stays = True, in_place
         try:
             yield
         finally:
@@ -71,8 +92,12 @@ class Wrappers:
 
     def release(self) -> None:
         """Before a process group is given up."""
+        usual = distributed_c10d._world.default_pg
         for wrapper in [*self._before, *self._within]:
             wrapper._remove_autograd_hooks()  # type: ignore[no-untyped-call]
+            if usual is not None:
+                hooks = wrapper._comm_hooks
+                wrapper._comm_hooks = [(hook, _USUAL_GROUP if state is usual else state) for hook, state in hooks]
 
     def rebuild(self, *, has_same: bool) -> None:
         """In a new process group, those that were made before the training function; a collective.
@@ -88,10 +113,17 @@ class Wrappers:
 
     def _make_anew(self, made: _Made, has_same: bool) -> None:
         for wrapper, (args, kwargs) in list(made.items()):
-            hooks = wrapper._comm_hooks
-            self._make(wrapper, wrapper.module, args, kwargs, has_same)
+            kept, hooks = {name: vars(wrapper)[name] for name in _KEPT}, wrapper._comm_hooks
+            is_made = False
+            try:
+                self._make(wrapper, wrapper.module, args, kwargs, has_same)
+                is_made = True
+            finally:
+                vars(wrapper).update(kept)  # The same dicts: handles of hooks refer to them.
+                if not is_made:  # Another world follows.
+                    wrapper._comm_hooks = hooks
             for hook, state in hooks[len(wrapper._comm_hooks) :]:  # What mixed precision needs, it has registered.
-                wrapper.register_comm_hook(state, hook)
+                wrapper.register_comm_hook(distributed_c10d._world.default_pg if state is _USUAL_GROUP else state, hook)
 
     def _make(
         self,
@@ -108,10 +140,30 @@ class Wrappers:
         if sends and dist.is_initialized() and not (said.get("process_group") or said.get("device_mesh")):
             sends = not alike(module, self._maximum)
         said["init_sync"] = sends
-        self._init(*given.args, **given.kwargs)
+        self._makes = True
+        try:
+            self._init(*given.args, **given.kwargs)
+        finally:
+            self._makes = False
 
     def _maximum(self, numbers: Sequence[float]) -> list[float]:
         return maximum(numbers, self._is_broken)
+
+
+def _check_fixed(state: object) -> None:
+    """Refuse a communication hook's state that a new rank would not have.
+
+    Args:
+        state: of a hook of a wrapper that goes on in the next world.
+
+    Raises:
+        InvalidSettings: it may change, or is a process group other than the usual one.
+    """
+    if state is None or isinstance(state, bool | int | float | str) or state is distributed_c10d._world.default_pg:
+        return
+    problem = f"the hook's state, a {type(state).__qualname__}, would differ between new ranks and the others"
+    remedy = "Make DistributedDataParallel in a function under elastic.run without in_place=True, or use another hook"
+    raise InvalidSettings("DistributedDataParallel.register_comm_hook", problem, remedy)
 
 
 # Whether all ranks have the same module already, so that ``DistributedDataParallel`` need not send it.

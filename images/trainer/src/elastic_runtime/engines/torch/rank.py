@@ -210,7 +210,7 @@ class Rank:
         return of_peers or self._channel.is_broken
 
     def _train(self, train: Callable[[], Any]) -> Any:
-        with self._wrappers.in_training():
+        with self._wrappers.in_training(in_place=self._in_place):
             result = train()
         if self._channel:
             self._channel.done()
