@@ -12,6 +12,7 @@ from typing_extensions import override
 
 from elastic_runtime.errors import InvalidSettings
 from elastic_runtime.tensorflow.batches import GlobalBatches
+from elastic_runtime.tensorflow.callback import tidy
 from elastic_runtime.training.batches.plan import idle
 
 
@@ -93,6 +94,7 @@ def _accumulating(model: Any, size: int) -> Iterator[None]:
         model.optimizer.apply_gradients(zip(reduced, variables, strict=True))
         return model.get_metrics_result()
 
+    tidy(model)  # The function that Keras makes depends on it.
     model.train_step, model.train_function = train_step, None
     try:
         yield

@@ -1,0 +1,116 @@
+"""Keras' ``fit`` in a world of one: with a model's own settings, with callbacks, and in a world that changes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import horovod.tensorflow.keras as hvd
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from elastic_runtime.errors import InvalidSettings
+from elastic_runtime.tensorflow import DurableState, Elastic, GlobalBatches, MicroBatches
+
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
+FEATURES = np.arange(40, dtype=np.float32).reshape(10, 4) / 40
+LABELS = FEATURES.sum(axis=1)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def horovod() -> Iterator[None]:
+    hvd.init()
+    yield
+    hvd.shutdown()
+
+
+def made(kind: type[Any] = tf.keras.Sequential, optimizer: Any = None, **options: Any) -> Any:
+    tf.keras.utils.set_random_seed(1)
+    model = kind([tf.keras.Input((4,)), tf.keras.layers.Dense(3, "tanh"), tf.keras.layers.Dense(1)])
+    model.compile(hvd.DistributedOptimizer(optimizer or tf.keras.optimizers.SGD(0.1)), "mse", **options)
+    return model
+
+
+class WorldChanged(Exception):
+    """As the engine's interrupt."""
+
+
+class ChangingState(DurableState):
+    """Commits, and is in another world after the commits of these steps."""
+
+    def __init__(self, model: Any, *changes: int) -> None:
+        super().__init__(model)
+        self._changes, self._commits = list(changes), []
+
+    def commit(self) -> None:
+        super().commit()
+        self._commits.append(self.step)
+        if self._changes and self.step >= self._changes[0]:
+            del self._changes[0]
+            raise WorldChanged
+
+
+def trained(batches: GlobalBatches, model: Any, **arguments: Any) -> None:
+    """As under ``hvd.elastic.run``, by ranks that all were there before."""
+    while True:
+        try:
+            return batches.fit(model, verbose=0, **arguments)
+        except WorldChanged:
+            batches.state.restore()
+
+
+class TestStepsPerExecution:
+    @pytest.mark.parametrize("way", ["fit", "micro", "sequence"])
+    def test_each_step_counts(self, way: str) -> None:
+        model = made(steps_per_execution=4)
+        state = ChangingState(model, 8)
+        if way == "micro":
+            batches: Any = MicroBatches((FEATURES, LABELS), 1, 1, 0, state, epochs=2)
+        else:
+            batches = GlobalBatches((FEATURES, LABELS), 1, 0, state, epochs=2)
+        if way == "sequence":
+            for _ in range(3):
+                try:
+                    model.fit(batches.sequence(), shuffle=False, callbacks=[Elastic(state)], verbose=0)
+                except WorldChanged:
+                    state.restore()
+        else:
+            trained(batches, model)
+        assert state.step == int(model.optimizer.iterations) == 20
+        assert state._commits == [4, 8, 10, 14, 18, 20]
+
+    def test_commits_come_where_a_multiple_is_crossed(self) -> None:
+        model = made(steps_per_execution=2)
+        state = ChangingState(model)
+        GlobalBatches((FEATURES, LABELS), 1, 0, state).fit(model, commit_every=3, verbose=0)
+        assert state._commits == [4, 6, 10]
+
+    def test_a_loss_in_an_epochs_last_execution_leaves_their_number(self) -> None:
+        class Lossy(tf.keras.Sequential):
+            fails = True
+
+            def train_step(self, data: Any) -> Any:
+                def fail() -> None:
+                    if self.fails and int(self.optimizer.iterations) == 9:
+                        self.fails = False
+                        raise WorldChanged
+
+                tf.py_function(fail, [], [])
+                return super().train_step(data)
+
+        model = made(Lossy, steps_per_execution=4)
+        state = ChangingState(model)
+        batches = GlobalBatches((FEATURES, LABELS), 1, 0, state, epochs=2)
+        with pytest.raises((WorldChanged, tf.errors.OpError)):
+            batches.fit(model, verbose=0)
+        state.restore()
+        assert state.step == 8
+        batches.fit(model, verbose=0)
+        assert state._commits == [4, 8, 10, 14, 18, 20]
+
+    def test_their_number_is_not_tuned(self) -> None:
+        model = made(steps_per_execution="auto")
+        batches = GlobalBatches((FEATURES, LABELS), 1, 0, DurableState(model))
+        with pytest.raises(InvalidSettings, match=r"^Elastic\.steps_per_execution: .* Compile the model with a number"):
+            batches.fit(model, verbose=0)
