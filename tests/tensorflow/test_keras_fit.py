@@ -114,3 +114,37 @@ class TestStepsPerExecution:
         batches = GlobalBatches((FEATURES, LABELS), 1, 0, DurableState(model))
         with pytest.raises(InvalidSettings, match=r"^Elastic\.steps_per_execution: .* Compile the model with a number"):
             batches.fit(model, verbose=0)
+
+
+class Own(tf.keras.Sequential):
+    """As Keras' guide customizes ``fit``."""
+
+    def train_step(self, data: Any) -> Any:
+        return super().train_step(data)
+
+
+class OwnLoss(tf.keras.Sequential):
+    def compute_loss(self, x: Any, y: Any, y_pred: Any, sample_weight: Any) -> Any:
+        return 3 * super().compute_loss(x, y, y_pred, sample_weight)
+
+
+class TestMicroBatches:
+    @pytest.mark.parametrize("kind", ["class", "instance"])
+    def test_a_training_step_of_ones_own_is_refused(self, kind: str) -> None:
+        model = made(Own if kind == "class" else tf.keras.Sequential)
+        if kind == "instance":
+            model.train_step = lambda data: {}
+        batches = MicroBatches((FEATURES, LABELS), 2, 2, 0, DurableState(model))
+        with pytest.raises(
+            InvalidSettings, match=r"^MicroBatches\.fit: .* has a train_step of its own, .* GlobalBatches"
+        ):
+            batches.fit(model, verbose=0)
+
+    def test_a_loss_of_ones_own_is_used(self) -> None:
+        ended = []
+        for kind, sizes in ((GlobalBatches, {"size": 4}), (MicroBatches, {"size": 2, "count": 2})):
+            model = made(OwnLoss)
+            kind((FEATURES, LABELS), seed=2, state=DurableState(model), **sizes).fit(model, verbose=0)
+            ended.append(model.get_weights())
+        for one, other in zip(*ended, strict=True):
+            np.testing.assert_allclose(one, other, rtol=1e-5)

@@ -55,9 +55,13 @@ class MicroBatches(GlobalBatches):
         """As :meth:`GlobalBatches.fit`, with gradients that are accumulated over the micro-batches of this rank.
 
         Raises:
-            InvalidSettings: the model's optimizer is not ``hvd.DistributedOptimizer``, or accumulates or scales itself.
+            InvalidSettings: the model has a training step of its own; or its optimizer is not
+                ``hvd.DistributedOptimizer``, or accumulates or scales itself.
             Exception: as there.
         """
+        if type(model).train_step is not tf.keras.Model.train_step or "train_step" in vars(model):
+            problem = f"{type(model).__name__} has a train_step of its own, which does not go over micro-batches"
+            raise InvalidSettings("MicroBatches.fit", problem, "Use GlobalBatches, or override compute_loss instead")
         optimizer: Any = getattr(model, "optimizer", None)
         if not hasattr(optimizer, "_allreduce") or optimizer._agg_helper:
             problem = f"a {type(optimizer).__name__} of this kind cannot be given gradients that are added up already"
