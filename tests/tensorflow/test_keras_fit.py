@@ -148,3 +148,12 @@ class TestMicroBatches:
             ended.append(model.get_weights())
         for one, other in zip(*ended, strict=True):
             np.testing.assert_allclose(one, other, rtol=1e-5)
+
+
+def test_a_dataset_has_as_many_steps_as_it_has_batches() -> None:
+    model = made(optimizer=tf.keras.optimizers.Adam(0.1))
+    state = DurableState(model)
+    batches = GlobalBatches((FEATURES, LABELS), 4, 0, state, epochs=2)
+    for _ in range(2):
+        model.fit(batches.dataset(), callbacks=[Elastic(state)], verbose=0)
+    assert state.step == int(model.optimizer.iterations) == 6

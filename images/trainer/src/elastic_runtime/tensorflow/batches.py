@@ -99,7 +99,9 @@ class GlobalBatches(BatchPosition):
         if not len(sequence):
             raise InvalidSettings("GlobalBatches.dataset", "the training is over", "Ask for a dataset while step < len")
         output = tf.nest.map_structure(signature, sequence.item(0))
-        return tf.data.Dataset.from_generator(items, output_signature=output).prefetch(1)
+        dataset = tf.data.Dataset.from_generator(items, output_signature=output)
+        # Else fit() looks for its end, and parts of a step run that has no batch: the optimizer counts it.
+        return dataset.apply(tf.data.experimental.assert_cardinality(len(sequence))).prefetch(1)
 
     def fit(self, model: Any, *, commit_every: int = 1, callbacks: Sequence[Any] = (), **arguments: Any) -> None:
         """``model.fit`` over all that is left of the training, with commits, progress and metrics.
