@@ -157,3 +157,66 @@ def test_a_dataset_has_as_many_steps_as_it_has_batches() -> None:
     for _ in range(2):
         model.fit(batches.dataset(), callbacks=[Elastic(state)], verbose=0)
     assert state.step == int(model.optimizer.iterations) == 6
+
+
+class Ends(tf.keras.callbacks.Callback):
+    """Notes epochs whose validation is over, and the state's step then."""
+
+    def __init__(self, state: Any, *, fails_at: int | None = None) -> None:
+        super().__init__()
+        self.seen: list[tuple[int, int]] = []
+        self._state, self._fails_at = state, fails_at
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        assert "val_loss" in logs
+        self.seen.append((epoch, self._state.step))
+        if epoch == self._fails_at:
+            self._fails_at = None
+            raise WorldChanged
+
+
+class TestEpochEnds:
+    VALIDATION = (FEATURES, LABELS)
+
+    @pytest.mark.parametrize("way", ["fit", "dataset"])
+    @pytest.mark.parametrize("every", [1, 2, 3])
+    def test_none_is_left_out_where_the_world_changes(self, way: str, every: int) -> None:
+        model = made()
+        state = ChangingState(model, 3, 6)
+        batches, ends = GlobalBatches((FEATURES, LABELS), 4, 0, state, epochs=3), Ends(state)
+        if way == "fit":
+            trained(batches, model, commit_every=every, callbacks=[ends], validation_data=self.VALIDATION)
+        while batches.step < len(batches):
+            epoch = batches.step // 3
+            callbacks = [ends, Elastic(state, commit_every=every)]
+            try:
+                model.fit(
+                    batches.dataset(), validation_data=self.VALIDATION, callbacks=callbacks,
+                    initial_epoch=epoch, epochs=epoch + 1, verbose=0,
+                )  # fmt: skip
+            except WorldChanged:
+                state.restore()
+        assert [epoch for epoch, _ in ends.seen] == [0, 1, 2]
+        assert int(model.optimizer.iterations) == 9
+        assert {3, 6, 9} <= set(state._commits)
+
+    def test_one_with_a_loss_in_it_is_done_again(self) -> None:
+        """The state is still that of the commit, which may be written meanwhile."""
+        model = made()
+        state = ChangingState(model)
+        batches, ends = GlobalBatches((FEATURES, LABELS), 4, 0, state, epochs=2), Ends(state, fails_at=0)
+        trained(batches, model, callbacks=[ends], validation_data=self.VALIDATION)
+        assert ends.seen == [(0, 2), (0, 2), (1, 5)]
+        assert int(model.optimizer.iterations) == 6
+
+    def test_batches_of_the_scripts_own_have_them_too(self) -> None:
+        model = made()
+        state = ChangingState(model, 5)
+        ends = Ends(state)
+        with pytest.raises(WorldChanged):
+            model.fit(
+                FEATURES, LABELS, batch_size=2, epochs=2, validation_data=self.VALIDATION,
+                callbacks=[ends, Elastic(state)], verbose=0,
+            )  # fmt: skip
+        assert ends.seen == [(0, 4)]
+        assert state.step == 5

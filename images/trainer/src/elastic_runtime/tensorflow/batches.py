@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from elastic_runtime.errors import InvalidSettings
-from elastic_runtime.tensorflow.callback import Elastic
+from elastic_runtime.tensorflow.callback import Elastic, note_epochs
 from elastic_runtime.training.batches.plan import Share
 from elastic_runtime.training.batches.position import Batch, BatchPosition
 from elastic_runtime.world import Place
@@ -67,6 +67,7 @@ class GlobalBatches(BatchPosition):
             samples, size, seed, state,
             epochs=epochs, shuffle=shuffle, drop_last=drop_last, position=position, world=world,
         )  # fmt: skip
+        note_epochs(state, position, self.plan.steps_per_epoch)
 
     def __iter__(self) -> Iterator[Batch]:
         """From the batch after :attr:`step`, for the world as it is now."""

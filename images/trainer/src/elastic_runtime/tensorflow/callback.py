@@ -13,6 +13,13 @@ from elastic_runtime.training.reporting import report
 
 _FITTING: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
 """Models in ``fit``, with their ``steps_per_execution``."""
+_EPOCHS: WeakKeyDictionary[Any, dict[str, int]] = WeakKeyDictionary()
+"""States whose steps are those of a ``GlobalBatches``: steps in an epoch, by the attribute that counts them."""
+
+
+def note_epochs(state: Any, position: str, steps: int) -> None:
+    """Have :class:`Elastic` find out where an epoch begins and ends."""
+    _EPOCHS.setdefault(state, {})[position] = steps
 
 
 def tidy(model: Any) -> None:
@@ -26,6 +33,9 @@ def tidy(model: Any) -> None:
 
 class Elastic(tf.keras.callbacks.Callback):  # type: ignore[misc]  # Keras has no types
     """After each batch: the state's position moves on, metrics are reported, and the state is committed.
+
+    The last step of an epoch counts after the validation and after ``on_epoch_end`` of the callbacks before it. If the
+    world changes there, or a rank is lost meanwhile, no epoch goes without both.
 
     Give it last, for what callbacks after it do is in the next commit only. ``GlobalBatches.fit`` has one already.
 
@@ -43,6 +53,7 @@ class Elastic(tf.keras.callbacks.Callback):  # type: ignore[misc]  # Keras has n
         super().__init__()
         self._state, self._every, self._position = state, commit_every, position
         self._committed = self._first = 0
+        self._ended: int | None = None
 
     def on_train_begin(self, _logs: Mapping[str, Any] | None = None) -> None:
         """Refuse what cannot work."""
@@ -51,6 +62,7 @@ class Elastic(tf.keras.callbacks.Callback):  # type: ignore[misc]  # Keras has n
             remedy = "Compile the model with a number as steps_per_execution"
             raise InvalidSettings("Elastic.steps_per_execution", problem, remedy)
         tidy(self.model)
+        self._ended = None
         _FITTING[self.model] = int(self.model._steps_per_execution)
 
     def on_train_end(self, _logs: Mapping[str, Any] | None = None) -> None:
@@ -65,15 +77,27 @@ class Elastic(tf.keras.callbacks.Callback):  # type: ignore[misc]  # Keras has n
         """Report and commit as the class describes. Raise the engine's interrupt."""
         before = getattr(self._state, self._position)
         step = before + batch + 1 - self._first
+        if self._ends_epoch(step, batch):
+            self._ended = step  # Until its end, the state stays that of the last commit.
+            return
         setattr(self._state, self._position, step)
         if step // self._every > before // self._every:
             self._commit(step, logs)
 
     def on_epoch_end(self, _epoch: int, logs: Mapping[str, Any] | None = None) -> None:
         """Report and commit as the class describes. Raise the engine's interrupt."""
+        if self._ended is not None:
+            setattr(self._state, self._position, self._ended)
+            self._ended = None
         step = getattr(self._state, self._position)
         if step != self._committed:
             self._commit(step, logs)
+
+    def _ends_epoch(self, step: int, batch: int) -> bool:
+        steps = _EPOCHS.get(self._state, {}).get(self._position)
+        if steps is None:  # Batches of the script's own.
+            return bool(batch + 1 == self.params.get("steps"))
+        return step % steps == 0
 
     def _commit(self, step: int, logs: Mapping[str, Any] | None) -> None:
         self._committed = step
