@@ -220,3 +220,131 @@ class TestEpochEnds:
             )  # fmt: skip
         assert ends.seen == [(0, 4)]
         assert state.step == 5
+
+
+class Watch(tf.keras.callbacks.Callback):
+    """Notes what Keras tells callbacks."""
+
+    def __init__(self, *, stops_at: tuple[int, int] | None = None) -> None:
+        super().__init__()
+        self.begun, self.epochs, self.batches, self._stops_at = 0, [], [], stops_at
+
+    def on_train_begin(self, logs: Any = None) -> None:
+        self.begun += 1
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        self.epochs.append(epoch)
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        self.batches.append((self.epochs[-1], batch, self.params["steps"]))
+        if self.batches[-1][:2] == self._stops_at:
+            self.model.stop_training = True
+
+
+class TestOneFit:
+    def test_covers_all_epochs_that_are_left(self, capsys: pytest.CaptureFixture[str]) -> None:
+        model, watch = made(), Watch()
+        state = ChangingState(model, 2)
+        batches = GlobalBatches((FEATURES, LABELS), 4, 0, state, epochs=3)
+        with pytest.raises(WorldChanged):
+            batches.fit(model, callbacks=[watch])
+        state.restore()
+        batches.fit(model, callbacks=[watch])
+        assert (watch.begun, watch.epochs) == (2, [0, 0, 1, 2])
+        whole = [(epoch, batch, 3) for epoch in (1, 2) for batch in range(3)]
+        assert watch.batches == [(0, 0, 3), (0, 1, 3), (0, 0, 1), *whole]
+        assert state._commits == [*range(1, 10)]
+        said = capsys.readouterr().out.splitlines()
+        assert [line for line in said if line.startswith("Epoch")] == [f"Epoch {n}/3" for n in (1, 1, 2, 3)]
+        assert [line[:4] for line in said if " loss: " in line] == ["1/1 ", "3/3 ", "3/3 "]
+
+    def test_trains_as_a_fit_for_each_epoch(self) -> None:
+        ended = []
+        for changes in ((), (2, 3, 7), (9,)):
+            model = made(optimizer=tf.keras.optimizers.Adam(0.1))
+            trained(GlobalBatches((FEATURES, LABELS), 4, 0, ChangingState(model, *changes), epochs=3), model)
+            ended.append(model.get_weights())
+        model = made(optimizer=tf.keras.optimizers.Adam(0.1))
+        state = DurableState(model)
+        batches = GlobalBatches((FEATURES, LABELS), 4, 0, state, epochs=3)
+        for _ in range(3):
+            model.fit(batches.sequence(), shuffle=False, callbacks=[Elastic(state)], verbose=0)
+        for each in ended:
+            assert all(map(np.array_equal, each, model.get_weights()))
+
+    @pytest.mark.parametrize(("batch", "step"), [(1, 5), (2, 6)])
+    def test_ends_where_a_callback_stops_it_and_in_no_other_world(self, batch: int, step: int) -> None:
+        model, watch = made(), Watch(stops_at=(1, batch))
+        state = ChangingState(model, step)
+        GlobalBatches((FEATURES, LABELS), 4, 0, state, epochs=4).fit(model, callbacks=[watch], verbose=0)
+        assert state.step == int(model.optimizer.iterations) == step
+        state.step = 0
+        state.restore()
+        assert state.step == step, "it was saved"
+
+    def test_early_stopping_stops_it(self) -> None:
+        model = made(optimizer=tf.keras.optimizers.SGD(0.0))
+        stopping = tf.keras.callbacks.EarlyStopping("loss", min_delta=1, patience=2)
+        batches = GlobalBatches((FEATURES, LABELS), 4, 0, DurableState(model), epochs=9)
+        batches.fit(model, callbacks=[hvd.callbacks.MetricAverageCallback(), stopping], verbose=0)
+        assert stopping.stopped_epoch == 2
+        assert batches.step == 9
+
+    def test_a_plateau_lowers_the_rate(self) -> None:
+        model = made(optimizer=tf.keras.optimizers.SGD(0.01))
+        plateau = tf.keras.callbacks.ReduceLROnPlateau("loss", factor=0.5, min_delta=9, patience=1)
+        batches = GlobalBatches((FEATURES, LABELS), 4, 0, DurableState(model), epochs=4)
+        batches.fit(model, callbacks=[hvd.callbacks.MetricAverageCallback(), plateau], verbose=0)
+        assert float(model.optimizer.learning_rate) == pytest.approx(0.01 / 8)
+
+    @pytest.mark.parametrize("kind", [tf.keras.callbacks.EarlyStopping, tf.keras.callbacks.ReduceLROnPlateau])
+    def test_what_ranks_would_decide_by_their_own_logs_is_refused(self, kind: type[Any]) -> None:
+        model = made()
+        batches = GlobalBatches((FEATURES, LABELS), 4, 0, DurableState(model))
+        callbacks = [kind("loss"), hvd.callbacks.MetricAverageCallback()]
+        with pytest.raises(InvalidSettings, match=rf"^GlobalBatches\.fit: {kind.__name__} .* before it"):
+            batches.fit(model, callbacks=callbacks, verbose=0)
+
+    def test_another_world_is_told_of_once(self, caplog: pytest.LogCaptureFixture) -> None:
+        model = made()
+        callbacks = [hvd.callbacks.MetricAverageCallback(), tf.keras.callbacks.EarlyStopping("loss", patience=9)]
+        batches = GlobalBatches((FEATURES, LABELS), 4, 0, ChangingState(model, 4, 7), epochs=3)
+        trained(batches, model, callbacks=callbacks)
+        said = [each.message for each in caplog.records if "begins anew" in each.message]
+        assert said == ["EarlyStopping begins anew in each world: it has forgotten the epochs before step 4"]
+
+    @pytest.mark.parametrize("changes", [(), (4,), (9,)])
+    def test_moving_averages_are_the_weights_at_the_end_only(self, changes: tuple[int, ...]) -> None:
+        plain = made(optimizer=tf.keras.optimizers.SGD(0.1))
+        GlobalBatches((FEATURES, LABELS), 4, 0, DurableState(plain), epochs=3).fit(plain, verbose=0)
+        model = made(optimizer=tf.keras.optimizers.SGD(0.1, use_ema=True, ema_momentum=0.5))
+        seen: list[Any] = []
+        note = tf.keras.callbacks.LambdaCallback(on_epoch_end=lambda *_: seen.append(model.get_weights()))
+        batches = GlobalBatches((FEATURES, LABELS), 4, 0, ChangingState(model, *changes), epochs=3)
+        trained(batches, model, callbacks=[note])
+        assert all(map(np.array_equal, seen[-1], plain.get_weights()))
+        averages = model.optimizer._model_variables_moving_average
+        assert all(map(np.array_equal, model.get_weights(), [each.numpy() for each in averages]))
+        assert not np.array_equal(model.get_weights()[0], seen[-1][0])
+
+    def test_moving_averages_with_a_fit_for_each_epoch_are_refused(self) -> None:
+        model = made(optimizer=tf.keras.optimizers.SGD(0.1, use_ema=True))
+        state = DurableState(model)
+        batches = GlobalBatches((FEATURES, LABELS), 4, 0, state, epochs=2)
+        with pytest.raises(InvalidSettings, match=r"^Elastic\.use_ema: .* Train with GlobalBatches\.fit"):
+            model.fit(batches.sequence(), shuffle=False, callbacks=[Elastic(state)], verbose=0)
+
+    def test_several_workers_are_refused(self) -> None:
+        model = made()
+        with pytest.raises(InvalidSettings, match="Give fit neither workers nor use_multiprocessing"):
+            GlobalBatches((FEATURES, LABELS), 4, 0, DurableState(model)).fit(model, workers=2)
+
+    def test_each_world_validates_with_its_own_data(self) -> None:
+        model, seen = made(), []
+        batches = GlobalBatches((FEATURES, LABELS), 4, 0, ChangingState(model, 4), epochs=3)
+        note = tf.keras.callbacks.LambdaCallback(on_epoch_end=lambda _, logs: seen.append(logs["val_loss"]))
+        with pytest.raises(WorldChanged):
+            batches.fit(model, callbacks=[note], validation_data=(FEATURES, LABELS), verbose=0)
+        batches.state.restore()
+        batches.fit(model, callbacks=[note], validation_data=(FEATURES, LABELS + 100), verbose=0)
+        assert seen[0] < 100 < 1000 < seen[1]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -9,10 +10,14 @@ import numpy as np
 import tensorflow as tf
 
 from elastic_runtime.errors import InvalidSettings
-from elastic_runtime.tensorflow.callback import Elastic, note_epochs
+from elastic_runtime.tensorflow.callback import Elastic, note_plan, tidy
 from elastic_runtime.training.batches.plan import Share
 from elastic_runtime.training.batches.position import Batch, BatchPosition
 from elastic_runtime.world import Place
+
+_DECIDING = tf.keras.callbacks.EarlyStopping | tf.keras.callbacks.ReduceLROnPlateau
+"""Callbacks that decide by an epoch's logs, and begin anew in each ``fit``."""
+_log = logging.getLogger(__name__)
 
 
 class GlobalBatches(BatchPosition):
@@ -67,7 +72,8 @@ class GlobalBatches(BatchPosition):
             samples, size, seed, state,
             epochs=epochs, shuffle=shuffle, drop_last=drop_last, position=position, world=world,
         )  # fmt: skip
-        note_epochs(state, position, self.plan.steps_per_epoch)
+        note_plan(state, position, self.plan)
+        self._has_warned = False
 
     def __iter__(self) -> Iterator[Batch]:
         """From the batch after :attr:`step`, for the world as it is now."""
@@ -107,6 +113,9 @@ class GlobalBatches(BatchPosition):
     def fit(self, model: Any, *, commit_every: int = 1, callbacks: Sequence[Any] = (), **arguments: Any) -> None:
         """``model.fit`` over all that is left of the training, with commits, progress and metrics.
 
+        It returns after the last epoch, or when a callback has set ``stop_training``, on all ranks at the same batch.
+        In each world, all callbacks begin anew.
+
         Args:
             model: compiled, with ``hvd.DistributedOptimizer``.
             commit_every: steps from one commit to the next; the last step of an epoch has one, too.
@@ -114,17 +123,42 @@ class GlobalBatches(BatchPosition):
             **arguments: of ``fit``. Rank 0 is verbose, unless they say otherwise.
 
         Raises:
+            InvalidSettings: callbacks would decide by other logs on each rank, or ``workers`` is more than 1.
             Exception: what :meth:`DurableState.commit` raises, for ``hvd.elastic.run``.
         """
-        world = self.world
-        own = {"verbose": 2 if world.rank == 0 else 0, **arguments}
+        if arguments.get("workers", 1) > 1 or arguments.get("use_multiprocessing"):
+            problem = "batches are taken in their order, by one thread"
+            raise InvalidSettings("GlobalBatches.fit", problem, "Give fit neither workers nor use_multiprocessing")
+        self._check_deciding(callbacks)
+        tidy(model)
+        if self.step >= self.plan.steps:
+            if hasattr(model.optimizer, "finalize_variable_values"):  # The fit of the last step was interrupted.
+                model.optimizer.finalize_variable_values(model.trainable_variables)
+            return
+        own = {"verbose": 2 if self.world.rank == 0 else 0, **arguments}
+        epochs = _Epoch(self, list(self.shares(one_epoch=True)), goes_on=True)
         elastic = Elastic(self.state, commit_every=commit_every, position=self.position)
-        while self.step < self.plan.steps:
-            epoch = self.step // self.plan.steps_per_epoch
-            model.fit(
-                self.sequence(), initial_epoch=epoch, epochs=epoch + 1,
-                shuffle=False, callbacks=[*callbacks, elastic], **own,
-            )  # fmt: skip
+        model.fit(
+            epochs, initial_epoch=self.step // self.plan.steps_per_epoch, epochs=self.plan.epochs,
+            shuffle=False, callbacks=[*callbacks, _Progress(epochs), elastic], **own,
+        )  # fmt: skip
+
+    def _check_deciding(self, callbacks: Sequence[Any]) -> None:
+        averaged = False
+        for each in callbacks:
+            averaged = averaged or any(kind.__name__ == "MetricAverageCallbackImpl" for kind in type(each).__mro__)
+            if not isinstance(each, _DECIDING):
+                continue
+            name = type(each).__name__
+            if not averaged:
+                problem = f"{name} would decide by other logs on each rank, and ranks would wait for each other"
+                remedy = "Give hvd.callbacks.MetricAverageCallback() before it"
+                raise InvalidSettings("GlobalBatches.fit", problem, remedy)
+            if self.step and self.world.rank == 0 and not self._has_warned:
+                self._has_warned = True
+                _log.warning(
+                    "%s begins anew in each world: it has forgotten the epochs before step %d", name, self.step
+                )
 
     def _taken(self, share: Share) -> Any:
         return self._take(share.indices if len(share.indices) else np.array([share.placeholder]))
@@ -139,8 +173,8 @@ class GlobalBatches(BatchPosition):
 
 
 class _Epoch(tf.keras.utils.Sequence):  # type: ignore[misc]  # Keras has no types
-    def __init__(self, batches: GlobalBatches, shares: list[Share]) -> None:
-        self._batches, self._shares = batches, shares
+    def __init__(self, batches: GlobalBatches, shares: list[Share], *, goes_on: bool = False) -> None:
+        self._batches, self._shares, self._goes_on = batches, shares, goes_on
         self._next = 0
 
     def __len__(self) -> int:
@@ -156,6 +190,26 @@ class _Epoch(tf.keras.utils.Sequence):  # type: ignore[misc]  # Keras has no typ
 
     def item(self, number: int) -> Any:
         return self._batches.item(self._shares[number])
+
+    def on_epoch_end(self) -> None:
+        if self._goes_on:  # All callbacks have been called, so the state is at the next epoch.
+            self._shares, self._next = list(self._batches.shares(one_epoch=True)), 0
+
+
+class _Progress(tf.keras.callbacks.ProgbarLogger):  # type: ignore[misc]  # Keras has no types
+    """Knows how many batches an epoch has; Keras takes the first one's for all."""
+
+    def __init__(self, epochs: _Epoch) -> None:
+        super().__init__(count_mode="steps")
+        self._epochs = epochs
+
+    def set_params(self, params: dict[str, Any]) -> None:
+        super().set_params(params)
+        self.params = params  # The same dict for all callbacks.
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        self.params["steps"] = self.target = len(self._epochs)
+        super().on_epoch_begin(epoch, logs)
 
 
 def _reader(data: Any) -> tuple[int, Callable[[Any], Any]]:

@@ -9,26 +9,30 @@ from weakref import WeakKeyDictionary
 import tensorflow as tf
 
 from elastic_runtime.errors import InvalidSettings
+from elastic_runtime.training.batches.plan import BatchPlan
 from elastic_runtime.training.reporting import report
 
 _FITTING: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
 """Models in ``fit``, with their ``steps_per_execution``."""
-_EPOCHS: WeakKeyDictionary[Any, dict[str, int]] = WeakKeyDictionary()
-"""States whose steps are those of a ``GlobalBatches``: steps in an epoch, by the attribute that counts them."""
+_PLANS: WeakKeyDictionary[Any, dict[str, BatchPlan]] = WeakKeyDictionary()
+"""States whose steps are those of a ``GlobalBatches``: its plan, by the attribute that counts them."""
 
 
-def note_epochs(state: Any, position: str, steps: int) -> None:
-    """Have :class:`Elastic` find out where an epoch begins and ends."""
-    _EPOCHS.setdefault(state, {})[position] = steps
+def note_plan(state: Any, position: str, plan: BatchPlan) -> None:
+    """Have :class:`Elastic` find out where an epoch and the training end."""
+    _PLANS.setdefault(state, {})[position] = plan
 
 
 def tidy(model: Any) -> None:
     """Undo what a ``fit`` leaves in the model if an exception ends it.
 
-    For the last batches of an epoch, Keras has fewer steps in one execution.
+    For the last batches of an epoch, Keras has fewer steps in one execution. It also keeps the data that it validates
+    with, and a rank may have other data in the next world.
     """
     if (steps := _FITTING.pop(model, None)) is not None:
         model._steps_per_execution.assign(steps)
+    if getattr(model, "_eval_data_handler", None) is not None:
+        del model._eval_data_handler
 
 
 class Elastic(tf.keras.callbacks.Callback):  # type: ignore[misc]  # Keras has no types
@@ -36,6 +40,8 @@ class Elastic(tf.keras.callbacks.Callback):  # type: ignore[misc]  # Keras has n
 
     The last step of an epoch counts after the validation and after ``on_epoch_end`` of the callbacks before it. If the
     world changes there, or a rank is lost meanwhile, no epoch goes without both.
+
+    Once a callback has set ``stop_training``, the state is saved, and no world changes before ``fit`` returns.
 
     Give it last, for what callbacks after it do is in the next commit only. ``GlobalBatches.fit`` has one already.
 
@@ -46,7 +52,8 @@ class Elastic(tf.keras.callbacks.Callback):  # type: ignore[misc]  # Keras has n
         position: name of the state's attribute that counts the steps.
 
     Raises:
-        InvalidSettings: in ``fit``, if Keras tunes ``steps_per_execution`` itself.
+        InvalidSettings: in ``fit``, if Keras tunes ``steps_per_execution`` itself; or if the optimizer has ``use_ema``,
+            and this ``fit`` is not that of all epochs that are left of a ``GlobalBatches``.
     """
 
     def __init__(self, state: Any, *, commit_every: int = 1, position: str = "step") -> None:
@@ -61,6 +68,12 @@ class Elastic(tf.keras.callbacks.Callback):  # type: ignore[misc]  # Keras has n
             problem = "ranks would have other numbers of steps between two commits, and wait for each other"
             remedy = "Compile the model with a number as steps_per_execution"
             raise InvalidSettings("Elastic.steps_per_execution", problem, remedy)
+        plan = self._plan
+        if plan is not None and self.params["epochs"] < plan.epochs and getattr(self.model.optimizer, "use_ema", False):
+            problem = (
+                "at the end of each fit, Keras has the averages as weights, and the training would go on from them"
+            )
+            raise InvalidSettings("Elastic.use_ema", problem, "Train with GlobalBatches.fit, which is one fit")
         tidy(self.model)
         self._ended = None
         _FITTING[self.model] = int(self.model._steps_per_execution)
@@ -68,6 +81,10 @@ class Elastic(tf.keras.callbacks.Callback):  # type: ignore[misc]  # Keras has n
     def on_train_end(self, _logs: Mapping[str, Any] | None = None) -> None:
         """Forget the model."""
         _FITTING.pop(self.model, None)
+
+    def on_epoch_begin(self, _epoch: int, _logs: Mapping[str, Any] | None = None) -> None:
+        """Have as many steps in one execution again if the epoch before was short."""
+        self.model._steps_per_execution.assign(_FITTING[self.model])
 
     def on_train_batch_begin(self, batch: int, _logs: Mapping[str, Any] | None = None) -> None:
         """Note the first batch of an execution, which has several with ``steps_per_execution``."""
@@ -94,13 +111,19 @@ class Elastic(tf.keras.callbacks.Callback):  # type: ignore[misc]  # Keras has n
             self._commit(step, logs)
 
     def _ends_epoch(self, step: int, batch: int) -> bool:
-        steps = _EPOCHS.get(self._state, {}).get(self._position)
-        if steps is None:  # Batches of the script's own.
+        if self._plan is None:  # Batches of the script's own.
             return bool(batch + 1 == self.params.get("steps"))
-        return step % steps == 0
+        return step % self._plan.steps_per_epoch == 0
+
+    @property
+    def _plan(self) -> BatchPlan | None:
+        return _PLANS.get(self._state, {}).get(self._position)
 
     def _commit(self, step: int, logs: Mapping[str, Any] | None) -> None:
         self._committed = step
         if logs:
             report(step, **logs)
-        self._state.commit()
+        if self.model.stop_training:
+            self._state.save()  # In another world, the training would go on.
+        else:
+            self._state.commit()
