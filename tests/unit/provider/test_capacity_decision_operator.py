@@ -69,6 +69,14 @@ def skipped(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     return kept
 
 
+@pytest.fixture(autouse=True)
+def airflow(monkeypatch: pytest.MonkeyPatch) -> FakeAirflow:
+    """In which the training has failed."""
+    airflow = FakeAirflow({"nightly": {FakeTaskInstance("train").run_id: {"train": "failed"}}})
+    monkeypatch.setattr(capacity_decision, "present_airflow", lambda: airflow)
+    return airflow
+
+
 @pytest.fixture
 def decide() -> Iterator[CapacityDecisionOperator]:
     with DAG("nightly", schedule=None):
@@ -123,21 +131,21 @@ def test_giving_up_fails_the_dag_run_unless_there_is_a_task_for_it(
 
 
 @pytest.mark.parametrize("state", ["success", "skipped"])
+@pytest.mark.parametrize("failure", [None, FAILURE | {"failure": "rank_failed"}, FAILURE])
 def test_after_a_training_that_did_not_fail_all_branches_are_skipped(
-    decide: CapacityDecisionOperator, skipped: list[Any], monkeypatch: pytest.MonkeyPatch, state: str
+    decide: CapacityDecisionOperator, skipped: list[Any], airflow: FakeAirflow, state: str, failure: Any
 ) -> None:
-    airflow = FakeAirflow({"nightly": {FakeTaskInstance("train").run_id: {"train": state}}})
-    monkeypatch.setattr(capacity_decision, "present_airflow", lambda: airflow)
-    decide.execute(context(decide))
+    """Whatever it has left: one that ``skip_on_exit_code`` skips has pushed its failure."""
+    airflow.dags["nightly"][FakeTaskInstance("train").run_id] = {"train": state}
+    decide.execute(context(decide, failure))
     assert skipped == [None]
 
 
 @pytest.mark.parametrize("states", [{"train": "failed"}, {"train": "upstream_failed"}, {}])
 def test_a_failure_that_is_none_of_capacity_is_no_question(
-    decide: CapacityDecisionOperator, monkeypatch: pytest.MonkeyPatch, states: dict[str, str | None]
+    decide: CapacityDecisionOperator, airflow: FakeAirflow, states: dict[str, str | None]
 ) -> None:
-    airflow = FakeAirflow({"nightly": {FakeTaskInstance("train").run_id: states}})
-    monkeypatch.setattr(capacity_decision, "present_airflow", lambda: airflow)
+    airflow.dags["nightly"][FakeTaskInstance("train").run_id] = states
     with pytest.raises(AirflowFailException, match="no failure to ask about"):
         decide.execute(context(decide))
     with pytest.raises(AirflowFailException, match="not for want of workers: rank_failed"):

@@ -90,9 +90,16 @@ class CapacityDecisionOperator(HITLBranchOperator):
     def execute(self, context: Any) -> Any:
         """Ask, if there is something to ask about."""
         task_instance = context["ti"]
+        # First: a training that is skipped for its exit code has left its failure, too.
+        state = self._state(task_instance)
+        if state in ("success", "skipped"):
+            self.log.info("The training %r is %s: there is nothing to decide", self.training_task_id, state)
+            return self.do_branch(context, None)
         failure = task_instance.xcom_pull(task_ids=self.training_task_id, key=FAILURE_KEY)
         if not isinstance(failure, Mapping):
-            return self._pass(context, task_instance)
+            raise AirflowFailException(
+                f"the training {self.training_task_id!r} is {state or 'not there'}, with no failure to ask about"
+            )
         if failure.get("failure") not in self.kinds:
             raise AirflowFailException(
                 f"the training {self.training_task_id!r} has failed, and not for want of workers: "
@@ -102,15 +109,9 @@ class CapacityDecisionOperator(HITLBranchOperator):
         self.body = "\n\n".join(filter(None, (self.body, question(failure))))
         return super().execute(context)
 
-    def _pass(self, context: Any, task_instance: Any) -> None:
+    def _state(self, task_instance: Any) -> str | None:
         runs = present_airflow().states(task_instance.dag_id, task_instance.run_id, None)
-        state = runs.get(task_instance.run_id, {}).get(self.training_task_id)
-        if state not in ("success", "skipped"):
-            raise AirflowFailException(
-                f"the training {self.training_task_id!r} is {state or 'not there'}, with no failure to ask about"
-            )
-        self.log.info("The training %r is %s: there is nothing to decide", self.training_task_id, state)
-        self.do_branch(context, None)
+        return runs.get(task_instance.run_id, {}).get(self.training_task_id)
 
     def execute_complete(self, context: Any, event: dict[str, Any]) -> Any:
         """Go the way that was chosen."""
