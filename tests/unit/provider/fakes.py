@@ -6,8 +6,8 @@ from typing import Any
 
 
 @dataclass
-class FakeTaskInstance:
-    """What operators read of Airflow's."""
+class TaskInstanceOfAirflow2:
+    """What operators read of Airflow 2's."""
 
     task_id: str
     dag_id: str = "nightly"
@@ -16,12 +16,18 @@ class FakeTaskInstance:
     try_number: int = 1
     max_tries: int = 1
     start_date: datetime = field(default_factory=lambda: datetime.now(UTC))
-    first_reschedule: datetime | None = None
     pushed: dict[str, Any] = field(default_factory=dict)
 
     def xcom_push(self, key: str, value: Any) -> None:
         """Remember it."""
         self.pushed[key] = value
+
+
+@dataclass
+class FakeTaskInstance(TaskInstanceOfAirflow2):
+    """And of Airflow 3's."""
+
+    first_reschedule: datetime | None = None
 
     def get_first_reschedule_date(self, _: Any) -> datetime | None:
         """As told."""

@@ -4,15 +4,19 @@ import asyncio
 from collections.abc import Iterator
 from contextlib import aclosing
 from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import sqlalchemy as sa
 from airflow.providers.common.compat.sdk import (
     AirflowException,
     AirflowFailException,
     AirflowSensorTimeout,
 )
 from airflow.sdk.exceptions import AirflowRescheduleException
+from airflow.utils.sqlalchemy import UtcDateTime
+from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
 from elastic_runtime.errors import FailureKind, InvalidSettings
 from elastic_runtime.run.status import Phase, Status, World
@@ -22,6 +26,7 @@ from elastic_training.clusters.registry import substituted
 from elastic_training.concurrency.bridge import run
 from elastic_training.scaling.request import had
 from tests.unit.provider.fake_airflow import FakeAirflow
+from tests.unit.provider.fakes import TaskInstanceOfAirflow2
 from tests.unit.provider.scale_bench import DATE, NAME, TI, context, done, outcome_of, sensor, train, trigger_of
 from tests.unit.provider.virtual_time import run_virtually
 
@@ -255,6 +260,54 @@ def test_reschedule_keeps_its_place(fake: FakeCluster) -> None:
         sensor(mode="reschedule").execute(context(first_reschedule=datetime.now(UTC)))
     result = sensor(mode="reschedule").execute(context(first_reschedule=datetime.now(UTC)))
     assert result["workers"] == 3
+
+
+class Base(DeclarativeBase):
+    """Of the table below."""
+
+
+class TaskReschedule(Base):
+    """Airflow 2's, in which each row has its task's ids."""
+
+    __tablename__ = "task_reschedule"
+    id: Mapped[int] = mapped_column(primary_key=True)
+    dag_id: Mapped[str] = mapped_column()
+    task_id: Mapped[str] = mapped_column()
+    run_id: Mapped[str] = mapped_column()
+    map_index: Mapped[int] = mapped_column()
+    try_number: Mapped[int] = mapped_column()
+    start_date: Mapped[datetime] = mapped_column(UtcDateTime)
+
+
+def test_airflow_2_says_in_its_database_when_a_rescheduled_sensor_began(
+    fake: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = sa.create_engine("sqlite://", poolclass=sa.pool.StaticPool)
+    Base.metadata.create_all(engine)
+    monkeypatch.setattr("airflow.utils.session.create_session", lambda: Session(engine))
+    monkeypatch.setattr("airflow.models.taskreschedule.TaskReschedule", TaskReschedule)
+    instance = TaskInstanceOfAirflow2("more", max_tries=4)
+    ids = {"dag_id": instance.dag_id, "run_id": instance.run_id, "map_index": -1, "task_id": "more"}
+    about = {"ti": instance, "task": SimpleNamespace(retries=2, dag=None)}
+    train(fake)
+    first, began = sensor(mode="reschedule"), DATE + timedelta(minutes=5)
+    assert not bool(first.poke(about))
+    assert first._scale_wait is not None
+    assert first._scale_wait.request.began == instance.start_date
+    rows = [
+        ids | {"try_number": 2, "start_date": DATE},  # before the clear
+        ids | {"try_number": 3, "start_date": began + timedelta(minutes=1)},
+        ids | {"try_number": 3, "start_date": began},
+        ids | {"try_number": 3, "start_date": DATE, "task_id": "train"},
+        ids | {"try_number": 3, "start_date": DATE, "map_index": 1},
+    ]
+    with engine.begin() as connection:
+        connection.execute(sa.insert(TaskReschedule), rows)
+    again = sensor(mode="reschedule")
+    assert bool(again.poke(about))
+    assert again._scale_wait is not None
+    assert again._scale_wait.request.began == began
+    engine.dispose()
 
 
 class TestDeferred:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -35,6 +36,7 @@ __all__ = [
     "connection_in_loop",
     "event_trigger",
     "extras_in_loop",
+    "first_reschedule",
     "folder_of",
     "human_branch",
     "is_in_loop",
@@ -145,6 +147,37 @@ async def extras_in_loop(connection: Any) -> dict[str, Any]:
         found: dict[str, Any] = await connection.aextra_dejson()
     else:
         found = await sync_to_async(lambda: connection.extra_dejson)()
+    return found
+
+
+def first_reschedule(context: Mapping[str, Any]) -> datetime | None:
+    """Begin of the first look of a sensor that Airflow has rescheduled; None: it has not.
+
+    Airflow 3's task instance says so. In Airflow 2 it is in the database, from the first try on, or the first one after
+    a clear, as its own sensors read it.
+    """
+    task_instance = context["ti"]
+    if (ask := getattr(task_instance, "get_first_reschedule_date", None)) is not None:
+        said: datetime | str | None = ask(context)
+        return datetime.fromisoformat(said) if isinstance(said, str) else said
+    retries = getattr(context.get("task"), "retries", None) or 0
+    return _first_reschedule_in_database(task_instance, (task_instance.max_tries or 0) - retries + 1)
+
+
+def _first_reschedule_in_database(task_instance: Any, first_try: int) -> datetime | None:
+    from airflow.models.taskreschedule import TaskReschedule
+    from airflow.utils.session import create_session
+    from sqlalchemy import func, select
+
+    earliest = select(func.min(TaskReschedule.start_date)).where(
+        TaskReschedule.dag_id == task_instance.dag_id,
+        TaskReschedule.task_id == task_instance.task_id,
+        TaskReschedule.run_id == task_instance.run_id,
+        TaskReschedule.map_index == task_instance.map_index,
+        TaskReschedule.try_number >= first_try,
+    )
+    with create_session() as session:
+        found: datetime | None = session.scalar(earliest)
     return found
 
 

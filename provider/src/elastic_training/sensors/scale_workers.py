@@ -16,6 +16,7 @@ from elastic_training.airflow.sdk import (
     PokeReturnValue,
     conf,
 )
+from elastic_training.airflow.versions import first_reschedule
 from elastic_training.concurrency.bridge import run
 from elastic_training.operators.scale_task import FIELDS, IfFinished, ScalesTraining, verdict_of
 from elastic_training.settings.values import IntOrTemplate, parse_bool
@@ -168,10 +169,9 @@ class ScaleWorkersSensor(ScalesTraining, BaseSensorOperator):
 
     def _began(self, context: Any) -> datetime:
         """Of this try, before any reschedule."""
-        task_instance = context["ti"]
-        if self.reschedule and (first := task_instance.get_first_reschedule_date(context)):
-            return _datetime(first)
-        return _datetime(task_instance.start_date)
+        if self.reschedule and (first := first_reschedule(context)):
+            return first
+        return _datetime(context["ti"].start_date)
 
 
 def _datetime(value: datetime | str | None) -> datetime:
