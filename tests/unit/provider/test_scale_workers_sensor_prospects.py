@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import UTC, datetime
+from typing import ClassVar
 
 import pytest
 from airflow.providers.common.compat.sdk import (
@@ -11,10 +13,13 @@ from airflow.providers.common.compat.sdk import (
     AirflowSkipException,
 )
 
-from elastic_runtime.errors import FailureKind
+from elastic_runtime.errors import ClusterUnavailable, FailureKind
 from elastic_training.clusters.fake import FakeCluster
+from elastic_training.clusters.registry import substituted
+from elastic_training.clusters.types import RunRef
 from elastic_training.concurrency.bridge import run
 from elastic_training.scaling.airflow_tasks import GRACE
+from elastic_training.triggers.world_size import WorldSizeTrigger
 from tests.unit.provider.fake_airflow import FakeAirflow
 from tests.unit.provider.scale_bench import DATE, NAME, TI, context, done, outcome_of, sensor, train, trigger_of
 
@@ -146,3 +151,82 @@ class TestAnotherDag:
         assert not done(sensor(training_run_id="another"))
         assert not done(sensor(map_index="0"))
         assert run(fake.size(run(fake.find(NAME)))) == 2
+
+
+class TestOneOfSeveralTrainings:
+    """Of a DAG with ``max_active_runs=2``: once one has been asked, the request is for that one."""
+
+    OTHER: ClassVar[dict[str, str]] = {"training_dag_id": "other"}
+
+    @pytest.fixture
+    def slow(self, airflow: FakeAirflow) -> Iterator[FakeCluster]:
+        """A cluster in which only the test makes things happen; the first training runs."""
+        airflow.dags["other"] = {"first": {"train": "running"}, "second": {"train": "running"}}
+        with substituted("local", cluster := FakeCluster(automatic=False, poll=1)):
+            cluster.train(train(cluster, dag_id="other", run_id="first").name, 2)
+            yield cluster
+
+    def another(self, cluster: FakeCluster) -> None:
+        """Begins later, so it is the latest."""
+        cluster.train(train(cluster, dag_id="other", run_id="second", uid="2").name, 2)
+
+    def sizes(self, cluster: FakeCluster) -> list[int]:
+        return [each.size for each in cluster.runs.values()]
+
+    @pytest.mark.parametrize("workers", [3, "+1"])
+    def test_for_a_trigger_and_one_that_takes_over(self, slow: FakeCluster, workers: int | str) -> None:
+        trigger = trigger_of(sensor(**self.OTHER, deferrable=True, workers=workers))
+        self.another(slow)
+        again = WorldSizeTrigger(**trigger.serialize()[1])
+        first = next(iter(slow.runs))
+        slow.script(lambda: self.sizes(slow), lambda: slow.train(first, 3))
+        outcome = outcome_of(again)
+        assert (outcome["outcome"], outcome["result"]["run"]) == ("reached", first)
+        assert self.sizes(slow) == [3, 2]
+
+    @pytest.mark.parametrize("workers", [3, "+1"])
+    def test_for_a_trigger_that_began_before_any_was_asked(self, slow: FakeCluster, workers: int | str) -> None:
+        trigger = trigger_of(sensor(**self.OTHER, deferrable=True, workers=workers, after_step=5))
+        first = next(iter(slow.runs))
+        slow.publish(first, step=5)
+        assert not done(sensor(**self.OTHER, workers=workers, after_step=5))
+        self.another(slow)
+        slow.publish(list(slow.runs)[1], step=5)
+        slow.script(lambda: slow.train(first, 3))
+        assert outcome_of(trigger)["result"]["run"] == first
+        assert self.sizes(slow) == [3, 2]
+
+    @pytest.mark.parametrize("workers", [3, "+1"])
+    def test_for_a_sensor_that_is_rescheduled(self, slow: FakeCluster, workers: int | str) -> None:
+        assert not done(sensor(**self.OTHER, workers=workers))
+        self.another(slow)
+        assert not done(sensor(**self.OTHER, workers=workers))
+        first = next(iter(slow.runs))
+        slow.train(first, 3)
+        assert done(sensor(**self.OTHER, workers=workers))
+        assert self.sizes(slow) == [3, 2]
+
+    def test_though_its_answer_was_lost(self, slow: FakeCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+        async def unavailable(_: RunRef) -> None:
+            raise ClusterUnavailable("away")
+
+        more = sensor(**self.OTHER)
+        with monkeypatch.context() as patch:
+            patch.setattr(slow, "paused", unavailable)
+            assert not done(more)
+        self.another(slow)
+        assert not done(more)
+        assert self.sizes(slow) == [3, 2]
+
+    def test_though_it_ends(self, slow: FakeCluster, airflow: FakeAirflow) -> None:
+        began = datetime.now(UTC)
+        more = sensor(**self.OTHER)
+        assert not done(more, start_date=began)
+        self.another(slow)
+        first = next(iter(slow.runs))
+        slow.fail(first, FailureKind.RANK_FAILED, "it was a bad day")
+        airflow.dags["other"]["first"]["train"] = "failed"
+        for each in (more, sensor(**self.OTHER)):
+            with pytest.raises(AirflowException, match="bad day"):
+                done(each, start_date=began)
+        assert self.sizes(slow) == [3, 2]

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
 from elastic_runtime.errors import InvalidSettings, RunNotFound
 from elastic_training.clusters.cluster import Cluster
-from elastic_training.clusters.types import RunRef
+from elastic_training.clusters.types import RunRef, RunSummary
 from elastic_training.identity.deployment import deployment
 from elastic_training.identity.naming import TaskIdentity
 from elastic_training.identity.ownership import read_owner
@@ -23,7 +23,9 @@ class TrainingRun(StrEnum):
     THIS = "this"
     """The one of the task that asks. The default for a training of the same DAG."""
     LATEST = "latest"
-    """The one whose training was begun last and goes on, or else will begin. The default for another DAG's."""
+    """The one whose training was begun last and goes on, or else will begin. The default for another DAG's.
+
+    Once a task has asked a training for something, it is that one, also when others begin."""
     SAME_LOGICAL_DATE = "same_logical_date"
     """The one with the logical date of the task that asks."""
 
@@ -85,11 +87,30 @@ class TrainingTask:
             return await cluster.find(self._identity(self.run_id).name)
         if self.logical_date:
             raise RunNotFound(f"there is no {self} yet")
+        return (await self.runs(cluster))[0].ref
+
+    async def runs(self, cluster: Cluster) -> list[RunSummary]:
+        """Its training runs in all DAG runs: those that go on before the others, and the newest first.
+
+        Raises:
+            RunNotFound: there is none.
+        """
         found = [each for each in await cluster.list() if self._owns(each.owner)]  # The newest first.
-        living = [each for each in found if not each.headline.phase.final]
-        for each in (*living, *found):
-            return each.ref
-        raise RunNotFound(f"there is no training run of {self} yet")
+        if not found:
+            raise RunNotFound(f"there is no training run of {self} yet")
+        return sorted(found, key=lambda each: each.headline.phase.final)
+
+    @property
+    def is_latest(self) -> bool:
+        """Whether each :meth:`find` may have another run."""
+        return not self.run_id and self.logical_date is None
+
+    def in_run_of(self, found: RunSummary) -> TrainingTask:
+        """The same in the DAG run of one of its :meth:`runs`; as it is, if :meth:`find` would not find that one so."""
+        owner = read_owner(found.owner)
+        if owner is None or self._identity(owner.run_id).name != found.ref.name:
+            return self
+        return replace(self, run_id=owner.run_id)
 
     def _identity(self, run_id: str) -> TaskIdentity:
         return TaskIdentity(self.dag_id, run_id, self.task_id, self.map_index, self.deployment)

@@ -22,7 +22,7 @@ from elastic_runtime.run.status import MAX_METRIC_NAME, EventKind, Phase, Status
 from elastic_training.clusters.cluster import Cluster
 from elastic_training.clusters.document import SizeRequest
 from elastic_training.clusters.registry import cluster_called
-from elastic_training.clusters.types import RunRef, StatusChanged
+from elastic_training.clusters.types import RunRef, RunSummary, StatusChanged
 from elastic_training.following.follow import Log, summary
 from elastic_training.lifecycle.training_task import TrainingTask
 from elastic_training.outcome.steps import REMEDY
@@ -153,6 +153,8 @@ class Verdict:
     """For people."""
     result: dict[str, Any] | None = None
     """What the task returns, once it is reached; plain JSON."""
+    asked: bool = field(default=False, compare=False)
+    """Whether the training has been asked by now."""
 
 
 def judge(status: Status, asked: SizeRequest, slots: int, present: int, release: tuple[str, ...] = ()) -> Verdict:
@@ -267,6 +269,11 @@ class ScaleRequest:
         if verdict := await self._before_asking(cluster, ref, spec, status):
             return verdict
         asked = await cluster.ask(ref, self.size_request)
+        return replace(await self._after_asking(cluster, ref, spec, status, asked), asked=True)
+
+    async def _after_asking(
+        self, cluster: Cluster, ref: RunRef, spec: RunSpec, status: Status, asked: SizeRequest
+    ) -> Verdict:
         words = "asked for a pause" if asked.pause else f"asked for {asked.workers} workers"
         if not self.wait:
             return Verdict(ScaleState.REACHED, words, told(status, asked))
@@ -351,6 +358,8 @@ class ScaleWait:
         self.cluster, self.request, self._log, self._silent = cluster, request, log, silent
         self._view: TaskView | None = None
         self._asked_airflow = float("-inf")
+        self._may_have_asked = True
+        """Whether the latest training may have been asked already: by a process before, or in a look that failed."""
         self._told: set[str] = set()
 
     async def check(self) -> Verdict:
@@ -393,10 +402,40 @@ class ScaleWait:
         if self.request.training.logical_date and not self.request.training.run_id:
             view = await self._ask_airflow()
             self.request = replace(self.request, training=view.task)
-        verdict = await self.request.check(cluster_called(self.cluster))
+        cluster = cluster_called(self.cluster)
+        latest = self.request.training.is_latest
+        verdict = await (self._check_latest(cluster) if latest else self.request.check(cluster))
         if verdict.scaling is ScaleState.ENDED:
             return await self._expected(verdict)
         return verdict
+
+    async def _check_latest(self, cluster: Cluster) -> Verdict:
+        """The same for the latest training, until one has been asked: no later look may ask another one, too."""
+        runs = await self.request.training.runs(cluster)
+        asked = await self._asked_before(cluster, runs) if self._may_have_asked else None
+        chosen = self.request.training.in_run_of(asked or runs[0])
+        self._may_have_asked = True
+        if asked:
+            self._keep_to(chosen)
+        verdict = await replace(self.request, training=chosen).check(cluster)
+        self._may_have_asked = False
+        if verdict.asked and not asked:
+            self._keep_to(chosen)
+        return verdict
+
+    async def _asked_before(self, cluster: Cluster, runs: Sequence[RunSummary]) -> RunSummary | None:
+        """The run that has this request already, of those that it can have been made of."""
+        for each in runs:
+            if each.headline.phase.final and each.headline.updated < self.request.began:
+                continue
+            with suppress(RunNotFound):
+                if await cluster.known_request(each.ref, self.request.size_request.name):
+                    return each
+        return None
+
+    def _keep_to(self, training: TrainingTask) -> None:
+        self.request = replace(self.request, training=training)
+        self._view = None
 
     async def _expected(self, verdict: Verdict) -> Verdict:
         """Of a training that has no run, or whose run is over: what Airflow says of its task decides."""
