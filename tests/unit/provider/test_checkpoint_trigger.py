@@ -24,6 +24,7 @@ from elastic_training.concurrency.bridge import run
 from elastic_training.identity import deployment
 from elastic_training.identity.naming import TaskIdentity
 from elastic_training.identity.ownership import Owner
+from elastic_training.triggers.checkpoint_cursor import MAX_RUNS
 from elastic_training.triggers.checkpoints import CURSOR_KEY, CheckpointTrigger
 from tests.unit.provider.fake_states import FakeStateStore
 from tests.unit.provider.virtual_time import run_virtually
@@ -152,6 +153,21 @@ def test_all_dag_runs_and_mapped_instances_of_the_task_are_watched_and_no_others
             return fired
 
     assert sorted(each["run"] for each in run_virtually(train())) == sorted(mine)
+
+
+def test_of_many_mapped_instances_none_hides_another(fake: Listed) -> None:
+    names = [claimed(fake, replace(TASK, map_index=index)) for index in range(MAX_RUNS + 20)]
+
+    async def look(states: FakeStateStore) -> list[Any]:
+        async with watching(watcher(states)) as fired:
+            for turn in (1, 2):
+                for index, name in enumerate(names):
+                    write(fake, name, 1000 * turn + index * (-1) ** turn)
+                await asyncio.sleep(15)
+        return fired
+
+    fired = run_virtually(look(FakeStateStore()))
+    assert len(fired) == len({(each["run"], each["step"]) for each in fired}) == 2 * len(names)
 
 
 def test_a_restarted_triggerer_repeats_nothing_and_tells_what_came_meanwhile(fake: Listed) -> None:

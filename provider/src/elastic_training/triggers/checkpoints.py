@@ -108,6 +108,7 @@ class CheckpointTrigger(BaseEventTrigger):
             await self._write_cursor(cursor := Cursor(utc_now()))
         async for runs in shared_stream:
             mine = [(owner, each) for each in runs if (owner := self._owner(each))]
+            listed = {each.ref.name for _, each in mine}
             self._news = {each.ref.uid: self._news.get(each.ref.uid, "") for _, each in mine}
             for owner, each in mine:
                 newest = await self._newest(each, cursor)
@@ -117,7 +118,7 @@ class CheckpointTrigger(BaseEventTrigger):
                 cursor = await self._read_cursor() or cursor
                 if cursor.is_new(each.ref.name, newest):
                     yield TriggerEvent(_payload(owner, each, newest))  # type: ignore[no-untyped-call]  # as above
-                    await self._write_cursor(cursor := cursor.with_reported(each.ref.name, newest))
+                    await self._write_cursor(cursor := cursor.with_reported(each.ref.name, newest, listed))
 
     async def run(self) -> AsyncGenerator[TriggerEvent, None]:
         """Below Airflow 3.3, where nothing is shared."""
