@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -10,6 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from elastic_runtime.errors import InvalidSettings
+from elastic_runtime.logs import script_logger
 from elastic_runtime.tensorflow.callback import Elastic, note_plan, tidy
 from elastic_runtime.training.batches.plan import Share
 from elastic_runtime.training.batches.position import Batch, BatchPosition
@@ -17,7 +17,7 @@ from elastic_runtime.world import Place
 
 _DECIDING = tf.keras.callbacks.EarlyStopping | tf.keras.callbacks.ReduceLROnPlateau
 """Callbacks that decide by an epoch's logs, and begin anew in each ``fit``."""
-_log = logging.getLogger(__name__)
+_log = script_logger(__name__)
 
 
 class GlobalBatches(BatchPosition):
