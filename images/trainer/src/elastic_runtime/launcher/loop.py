@@ -246,7 +246,7 @@ class Launcher:
             leave_time=self._pool.leave_time.seconds(),
             ending=self._pool.ending(ranks) if session and session.state is SessionState.SETTLED else None,
             ended=self._pool.ended(ranks),
-            all_run=bool(session) and session.state is SessionState.FORMING and self._pool.all_run(ranks),
+            all_run=session is not None and session.state is SessionState.FORMING and self._pool.all_run(ranks),
             excused=self._standstills.excused(ranks),
             inquiry=self._standstills.inquiry(ranks),
             stalls=self._standstills.stalls,
