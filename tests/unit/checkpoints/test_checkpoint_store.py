@@ -128,6 +128,37 @@ def test_how_far_its_owner_has_come(store: CheckpointStore) -> None:
     assert [checkpoints.reached(step) for step in (20, 25, 30, 31)] == [last, last, last, None]
 
 
+def test_one_that_does_not_fit_reaches_no_step(store: CheckpointStore) -> None:
+    """The training began before it: what it has at that step is another state."""
+    checkpoints, other = (Checkpoints(store, fence=1, keep=5) for _ in range(2))
+    write(checkpoints, 20)
+    misfit = write(checkpoints, 1000)
+
+    def fits(stored: StoredCheckpoint) -> None:
+        if stored == misfit:
+            raise InvalidDocument("does not fit the model of this script")
+
+    assert checkpoints.newest(fits, lambda uri, reason: None) is not None
+    assert checkpoints.reached(500) is None
+    assert other.reached(500) == misfit
+    other.pass_over(checkpoints.passed_over)
+    assert other.reached(500) is None
+
+
+def test_only_what_its_owner_has_written_is_gone_on_from_where_that_is_asked(store: CheckpointStore) -> None:
+    before = write(Checkpoints(store, fence=1, keep=5), 1000)
+    checkpoints = Checkpoints(store, fence=2, keep=5)
+
+    def own() -> StoredCheckpoint | None:
+        found = checkpoints.newest(lambda stored: None, lambda uri, reason: None, own=True)
+        return found and found[0]
+
+    assert own() is None
+    stored = write(checkpoints, 10)
+    assert own() == stored
+    assert before.name in store.names()
+
+
 def test_a_damaged_one_reaches_no_step(store: CheckpointStore, monkeypatch: pytest.MonkeyPatch) -> None:
     checkpoints = Checkpoints(store, fence=1, keep=5)
     whole = write(checkpoints, 20)

@@ -54,6 +54,56 @@ def test_it_starts_afresh_when_told_to(spec: CheckpointSpec) -> None:
     assert DurableState(step=0, checkpoint=fresh).step == 0
 
 
+def test_where_it_started_afresh_it_goes_on_once_all_ranks_are_lost(spec: CheckpointSpec, agent: Agent) -> None:
+    with DurableState(step=0, checkpoint=spec) as state:
+        state.step = 3000
+        state.commit()
+    fresh = CheckpointSpec(spec.uri, resume=False, fence=2)
+    with DurableState(step=0, checkpoint=fresh) as state:
+        state.step = 1000
+        state.commit()
+    again = DurableState(step=0, checkpoint=fresh, link=agent.link)
+    assert again.step == 1000
+    assert [message.step for message in of_kind(Resumed, agent.heard())] == [1000]
+
+
+class Second:
+    """The world as its second rank has it."""
+
+    rank, size = 1, 2
+
+    def __init__(self, world: Any) -> None:
+        self._world = world
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._world, name)
+
+
+def test_all_ranks_know_what_the_first_one_has_passed_over(spec: CheckpointSpec) -> None:
+    """Whoever has to make a commit durable does not take one of another script, of a higher step, for it."""
+    parts = part_writers(TORCH, {"model": nn.Linear(3, 3).state_dict()}, {"step": 1000})
+    with DurableState(model=nn.Linear(2, 2), checkpoint=spec) as state:
+        state.commit()
+    other = Checkpoints(open_store(spec.uri), spec.fence, keep=3).write(1000, utc_now(), parts)
+    assert other is not None
+    first = DurableState(model=nn.Linear(2, 2), checkpoint=spec)
+    first.sync()
+    second = DurableState(model=nn.Linear(2, 2))
+    second._checkpoints = Checkpoints(open_store(spec.uri), spec.fence, keep=3)
+    found = second._checkpoints.reached(500)
+    assert found is not None
+    assert found.name == other.name
+    second._world = Second(second._world)  # type: ignore[assignment]
+
+    def broadcast(*_given: object, **_options: object) -> bool:
+        second._values.said = first._values.said
+        return False
+
+    second._values.sync = broadcast  # type: ignore[method-assign]
+    second.sync()
+    assert second._checkpoints.reached(500) is None
+
+
 def test_another_run_that_began_in_the_same_second_does_not_train_there(spec: CheckpointSpec) -> None:
     first = DurableState(step=0, checkpoint=replace(spec, owner="again.1"))
     with pytest.raises(OwnershipLost, match=r"another run, again\.1"):

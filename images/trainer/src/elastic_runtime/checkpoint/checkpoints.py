@@ -6,7 +6,7 @@ import errno
 import hashlib
 import io
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
@@ -127,9 +127,9 @@ class Checkpoints:
         self.owner = owner
         self._may_retire = True
         """Whether the store has not refused to list or delete; the log says so once."""
-        self._damaged: set[str] = set()
         self._passed_over: set[str] = set()
-        """Not proved to be damaged: another script, or another version of this one, may read them."""
+        self._damaged: set[str] = set()
+        """Those of them that are proved to be damaged. Another version of the script may read the others."""
 
     def claim(self) -> None:
         """Shut writers with a lower fence out, and other runs with the same. Raises OwnershipLost, StoreUnavailable."""
@@ -142,8 +142,17 @@ class Checkpoints:
         except (StoreUnavailable, InvalidSettings) as error:
             _log.warning("the checkpoint store is not ready: %s", printable(error))
 
+    @property
+    def passed_over(self) -> list[str]:
+        """Names of those that :meth:`newest` could not use: the training began before them."""
+        return sorted(self._passed_over)
+
+    def pass_over(self, names: Iterable[str]) -> None:
+        """Take note of :attr:`passed_over` of another rank."""
+        self._passed_over.update(names)
+
     def newest(
-        self, read: Callable[[StoredCheckpoint], T], skipped: Callable[[str, str], None]
+        self, read: Callable[[StoredCheckpoint], T], skipped: Callable[[str, str], None], *, own: bool = False
     ) -> tuple[StoredCheckpoint, T] | None:
         """The newest checkpoint that can be read, with what was read; None when there is none.
 
@@ -153,12 +162,14 @@ class Checkpoints:
             read: reads the parts; :meth:`StoredCheckpoint.open_part` verifies them. Raises InvalidDocument to have the
                 checkpoint passed over for the one before it.
             skipped: called with URI and reason for each one that is passed over.
+            own: only those with our fence.
 
         Raises:
             StoreUnavailable: the store does not answer. That is no reason to train from the start.
             InvalidSettings: too many cannot be read, one after another.
         """
-        for count, name in enumerate(sorted(self.store.names(), key=_by_progress, reverse=True)):
+        names = [name for name in self.store.names() if not own or _numbers(name)[0] == self.fence]
+        for count, name in enumerate(sorted(names, key=_by_progress, reverse=True)):
             if count == _MOST_UNREADABLE:
                 problem = f"the newest {count} checkpoints in {self.store.uri} cannot be read"
                 raise InvalidSettings("checkpoint", problem, "Remove them, or give the run another URI")
@@ -166,17 +177,21 @@ class Checkpoints:
                 found = _read(self.store, name)
                 return found, read(found)
             except InvalidDocument as error:
-                (self._damaged if isinstance(error, DamagedCheckpoint) else self._passed_over).add(name)
+                self._passed_over.add(name)
+                if isinstance(error, DamagedCheckpoint):
+                    self._damaged.add(name)
                 skipped(f"{self.store.uri}/{name}", printable(error))
         return None
 
     def reached(self, step: int) -> StoredCheckpoint | None:
         """The newest whole one that the owner of our fence has published, if it is of this step or a later one.
 
+        None of :attr:`passed_over`: this training began before it, and what it has at that step may be another state.
+
         Raises:
             StoreUnavailable: the store does not answer.
         """
-        published = ((*_numbers(name), name) for name in self.store.names())
+        published = ((*_numbers(name), name) for name in self.store.names() if name not in self._passed_over)
         as_far = [name for fence, its_step, _, name in published if fence == self.fence and its_step >= step]
         for name in sorted(as_far, key=_by_progress, reverse=True):
             try:
@@ -261,7 +276,7 @@ class Checkpoints:
             ours = {name for name in others if _numbers(name)[0] <= self.fence}
             # A rank 0 that leaves may publish after its successor, which is further.
             further = {name for name in ours if _is_further(name, newest.name)}
-            usable = sorted(ours - further - self._damaged - self._passed_over, key=_by_time, reverse=True)
+            usable = sorted(ours - further - self._passed_over, key=_by_time, reverse=True)
             for name in [*usable[self.keep - 1 :], *ours & self._damaged]:
                 self.store.delete(name)
         except StoreUnavailable as error:

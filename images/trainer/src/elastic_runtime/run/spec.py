@@ -303,7 +303,8 @@ class CheckpointSpec:
     keep: int = 2
     """How many complete checkpoints to keep."""
     resume: bool = True
-    """Start from the newest valid checkpoint under ``uri``, if there is one."""
+    """Start from the newest valid checkpoint under ``uri``, if there is one. False: only from one with this fence, that
+    this run wrote before it lost all of its ranks."""
     fence: int = 1
     """Fencing token: a writer with a lower one than the store has seen cannot publish. Seconds since the epoch at
     which the run was created will do: later tries have larger ones."""

@@ -16,7 +16,7 @@ from typing_extensions import override
 from elastic_runtime.checkpoint.checkpoints import Checkpoints, StoredCheckpoint
 from elastic_runtime.checkpoint.joint import Joint
 from elastic_runtime.clock import utc_now
-from elastic_runtime.errors import ElasticError, InvalidDocument, InvalidSettings, PermanentError
+from elastic_runtime.errors import ElasticError, InvalidSettings, PermanentError
 from elastic_runtime.logs import script_logger
 from elastic_runtime.printable import printable
 from elastic_runtime.protocol.rank_link import WORKER_NAME, RankLink
@@ -222,7 +222,7 @@ class ShardedState(DurableState):
         self._commits = 0
         if self._spec is not None and self._checkpoints is not None:
             reading = Reading(self._checkpoints, self._world, model, optimizer)
-            if reading.follow() if self._world.rank else self._lead(reading, self._checkpoints, self._spec, lost):
+            if reading.follow() if self._world.rank else self._lead(reading, self._checkpoints, self._spec):
                 return model, optimizer
             if reading.tries:
                 model, optimizer = self._build()  # Nothing of what could not be read.
@@ -233,18 +233,15 @@ class ShardedState(DurableState):
             raise PermanentError(f"parts of the state are lost with their ranks, and no checkpoint is there{advice}")
         return model, optimizer
 
-    def _lead(self, reading: Reading, checkpoints: Checkpoints, spec: CheckpointSpec, lost: bool) -> bool:
+    def _lead(self, reading: Reading, checkpoints: Checkpoints, spec: CheckpointSpec) -> bool:
         def read(stored: StoredCheckpoint) -> dict[str, Any]:
-            if not spec.resume and stored.manifest.fence != spec.fence:
-                raise InvalidDocument("it was written before this run")
             others = read_parts(self.family, stored, is_other)
             reading.lead(stored)
             return others
 
         checkpoints.claim()
         try:
-            wanted = spec.resume or lost
-            found = take_newest(checkpoints, read, self._values, self._link) if wanted else None
+            found = take_newest(checkpoints, read, self._values, self._link, own=not spec.resume)
         except InvalidSettings as error:
             reading.end(error)
             raise

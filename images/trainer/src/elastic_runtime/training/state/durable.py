@@ -255,12 +255,16 @@ class DurableState:
     def sync(self) -> None:
         """Take rank 0's state; a collective. Rank 0 itself does not change."""
         self._resume()  # again, for a rank that has become the first one since it was made
-        self._values.said = {"receipt": self._receipt.note(), "commit_every": self._commit_every}
+        passed_over = self._checkpoints.passed_over if self._checkpoints else []
+        said = {"receipt": self._receipt.note(), "commit_every": self._commit_every}
+        self._values.said = {**said, "passed_over": passed_over}
         trusts = self._verify == "commits"  # Else ranks may differ, and are made the same here.
         self._has_commits = self._values.sync(self._world, self._has_commits, trusts=trusts)
         if self._world.rank != 0:
             self._receipt.take(self._values.said["receipt"])
             self._commit_every = self._values.said["commit_every"]
+            if self._checkpoints:
+                self._checkpoints.pass_over(self._values.said["passed_over"])
         self.save()
         self._in_sync()
 
@@ -551,7 +555,8 @@ class DurableState:
         self._may_resume = False
         self._checkpoints.claim()
         with ledger().busy("loading a checkpoint", LOADING):
-            found = take_newest(self._checkpoints, self._read, self._values, self._link) if self._spec.resume else None
+            own = not self._spec.resume  # After a loss of all ranks.
+            found = take_newest(self._checkpoints, self._read, self._values, self._link, own=own)
         if found:
             self._receipt.resume(found)
             self.save()

@@ -12,7 +12,12 @@ from elastic_runtime.training.state.values import StateValues
 
 
 def take_newest(
-    checkpoints: Checkpoints, read: Callable[[StoredCheckpoint], dict[str, Any]], values: StateValues, link: RankLink
+    checkpoints: Checkpoints,
+    read: Callable[[StoredCheckpoint], dict[str, Any]],
+    values: StateValues,
+    link: RankLink,
+    *,
+    own: bool = False,
 ) -> StoredCheckpoint | None:
     """Give the values what it holds, and say so; returns it, or None if there is none.
 
@@ -24,6 +29,7 @@ def take_newest(
         read: raises InvalidDocument for one that is broken, and InvalidSettings for one that does not fit.
         values: receive what is read.
         link: to the agent.
+        own: only from those that this run has written, as where it was told to start afresh.
 
     Raises:
         InvalidSettings: the newest one does not fit them, and none before it does.
@@ -42,7 +48,7 @@ def take_newest(
             misfits.append(error)
             raise InvalidDocument(error.problem.removeprefix(f"{stored.uri} ")) from error
 
-    newest = checkpoints.newest(take, skipped=lambda uri, reason: link.send(CheckpointSkipped(uri=uri, reason=reason)))
+    newest = checkpoints.newest(take, lambda uri, why: link.send(CheckpointSkipped(uri=uri, reason=why)), own=own)
     if newest is None:
         if misfits:
             raise misfits[0]
