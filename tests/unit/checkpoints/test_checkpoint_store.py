@@ -18,6 +18,7 @@ from elastic_runtime.checkpoint.checkpoints import (
     StoredCheckpoint,
     opened_checkpoint,
 )
+from elastic_runtime.checkpoint.manifest import MOST_STEPS
 from elastic_runtime.checkpoint.store import CheckpointStore
 from elastic_runtime.errors import (
     DamagedCheckpoint,
@@ -312,6 +313,13 @@ def test_rights_to_write_alone_keep_what_is_old_and_the_log_says_so_once(
 def test_what_nobody_could_read_again_is_not_published(store: CheckpointStore, name: str) -> None:
     with pytest.raises(InvalidSettings, match="the checkpoint of step 1 could not be read again: its manifest names"):
         Checkpoints(store, fence=1, keep=1).write(1, NOON, {name: part(b"weights")})
+    assert store.names() == []
+
+
+@pytest.mark.parametrize("step", [-1, MOST_STEPS + 1])
+def test_a_step_of_which_nobody_could_find_it_is_not_published(store: CheckpointStore, step: int) -> None:
+    with pytest.raises(InvalidSettings, match=f"the checkpoint of step {step} could not be read again"):
+        Checkpoints(store, fence=1, keep=1).write(step, NOON, {"model.pt": part(b"weights")})
     assert store.names() == []
 
 
