@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cached_property
 from typing import Any, ClassVar
 
 import torch
@@ -11,7 +12,7 @@ from typing_extensions import override
 from elastic_runtime.checkpoint.checkpoints import StoredCheckpoint, opened_checkpoint
 from elastic_runtime.errors import InvalidSettings
 from elastic_runtime.torch.family import TORCH
-from elastic_runtime.torch.gradients import forget_gradients
+from elastic_runtime.torch.gradients import GradientsAtCommits, forget_gradients
 from elastic_runtime.torch.optimizers import separate_groups
 from elastic_runtime.torch.per_rank import check_same_on_every_rank
 from elastic_runtime.torch.sharded import is_of_parts
@@ -46,6 +47,8 @@ class DurableState(durable.DurableState):
     def commit(self) -> None:
         """Commit, as the class describes.
 
+        Gradients that are added up over a commit are refused at the optimizer's next step, with ``InvalidSettings``.
+
         Raises:
             InvalidSettings: ``hvd.DistributedOptimizer`` has added up some of the gradients of a step: each rank has
                 its own, and a new one would wait for passes that the others have behind them.
@@ -56,7 +59,12 @@ class DurableState(durable.DurableState):
             if any(each < passes for each in left):
                 problem = f"commit() comes before a step has all its {passes} backward passes"
                 raise InvalidSettings(f"DurableState.{name}", problem, "Commit after optimizer.step() alone")
+        self._gradients.committing(self._objects())
         super().commit()
+
+    @cached_property
+    def _gradients(self) -> GradientsAtCommits:
+        return GradientsAtCommits()
 
     @override
     def _make_commit(self) -> None:
