@@ -124,7 +124,12 @@ class CheckpointAtRestart:
             (path / _POSITION).write_text(json.dumps({"epoch": self._epoch, "shares": self._shares}))
 
     def after(self, step: int) -> None:
-        """To be called by all ranks once so many optimizer steps are done. Raises SystemExit."""
+        """To be called by all ranks once so many optimizer steps are done. Raises SystemExit.
+
+        Within ``Accelerator.accumulate``, calls after batches without an optimizer step do nothing.
+        """
+        if not self._accelerator.sync_gradients:
+            return  # No checkpoint has the gradients of the batches so far. It is the same on all ranks.
         ends = self._request.agreed()
         if ends or self._save_every.due(step):
             self.save(step)

@@ -37,7 +37,8 @@ class CheckpointAtRestart(Callback):  # type: ignore[misc]  # Lightning is not t
 
     Args:
         folder: that every worker sees, for these checkpoints alone.
-        every: look whether any rank was asked at each so many batches only.
+        every: look whether any rank was asked at each so many batches only; with ``accumulate_grad_batches``, at each
+            so many optimizer steps.
         signal: see :class:`~elastic_runtime.torch.restarts.RestartRequest`.
         save_every: write one after each so many optimizer steps, too, for what nobody announces; None: none.
     """
@@ -47,6 +48,8 @@ class CheckpointAtRestart(Callback):  # type: ignore[misc]  # Lightning is not t
     ) -> None:
         self._folder, self._save_every = Path(folder), SaveEvery(save_every)
         self._request = RestartRequest(signal, every)
+        self._step = 0
+        """Optimizer steps at the batch before."""
 
     @property
     def newest(self) -> str | None:
@@ -62,11 +65,15 @@ class CheckpointAtRestart(Callback):  # type: ignore[misc]  # Lightning is not t
         """Start to watch for requests to end."""
         check_same_step(trainer.global_step)
         self._request.listen()
-        self._save_every.is_at(trainer.global_step)
+        self._step = trainer.global_step
+        self._save_every.is_at(self._step)
 
     def on_train_batch_end(self, trainer: Any, *_: Any) -> None:
         """Save and end if asked to. Raise SystemExit."""
-        ends, step = self._request.agreed(), trainer.global_step
+        step, before = trainer.global_step, self._step
+        if trainer.accumulate_grad_batches > 1 and step == before:
+            return  # No checkpoint has the gradients of the batches so far. All ranks make their steps together.
+        ends, self._step = self._request.agreed(), step
         if ends or self._save_every.due(step):
             write_checkpoint(self._folder, step, trainer.save_checkpoint, ".ckpt")
             self._save_every.is_at(step)
