@@ -181,3 +181,28 @@ def test_what_is_seen_of_a_model_does_not_keep_it() -> None:
         setattr(state, name, value)
     gc.collect()
     assert [each() for each in gone] == [None, None]
+
+
+def test_a_gradient_scaler_begins_the_repeated_step_anew() -> None:
+    """It counts, by optimizer, how far a step is: that is in no ``state_dict``."""
+    kept = training()
+    scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
+    state = DurableState(**kept, scaler=scaler)
+
+    def train(*, lost: bool = False) -> None:
+        scaler.scale(state.model(torch.ones(2, 3)).sum()).backward()
+        scaler.unscale_(state.optimizer)
+        if lost:
+            raise ConnectionError("a rank is lost")
+        scaler.step(state.optimizer)
+        scaler.update()
+        state.optimizer.zero_grad()
+        state.commit()
+
+    train()
+    with pytest.raises(ConnectionError):
+        train(lost=True)
+    state.restore()
+    state.on_reset()
+    state.on_train_again()
+    train()

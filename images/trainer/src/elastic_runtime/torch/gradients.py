@@ -21,8 +21,12 @@ def forget_gradients(kept: Iterable[object]) -> None:
     A step that a lost rank breaks leaves each survivor its own gradients, and new ranks have none. If the training
     function does not begin a step with ``zero_grad()``, the repeated step would add to them. ``zero_grad()`` itself
     is not used: that of ``hvd.DistributedOptimizer`` fails while exchanges are under way.
+
+    Gradient scalers forget how far the step was, or they would refuse to begin it again.
     """
     for value in kept:
+        if isinstance(value, torch.amp.GradScaler):
+            value._per_optimizer_states.clear()
         if isinstance(value, torch.nn.Module | Optimizer):
             for parameter in value.parameters() if isinstance(value, torch.nn.Module) else _parameters(value):
                 parameter.grad = None
