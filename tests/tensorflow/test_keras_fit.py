@@ -348,3 +348,41 @@ class TestOneFit:
         batches.state.restore()
         batches.fit(model, callbacks=[note], validation_data=(FEATURES, LABELS + 100), verbose=0)
         assert seen[0] < 100 < 1000 < seen[1]
+
+
+class TestLearningRates:
+    @pytest.mark.parametrize("optimizer", [tf.keras.optimizers.SGD, tf.keras.optimizers.legacy.SGD], ids=["new", "old"])
+    @pytest.mark.parametrize("changes", [(), (1,), (3,), (4, 5), (2, 6, 7)])
+    def test_fall_once_an_epoch_whatever_worlds_there_are(self, optimizer: Any, changes: tuple[int, ...]) -> None:
+        model = made(optimizer=optimizer(0.1))
+        rates: dict[int, float] = {}
+        batches = GlobalBatches((FEATURES, LABELS), 4, 0, ChangingState(model, *changes), epochs=3)
+
+        def note(_batch: int, logs: Any) -> None:
+            rates[batches.step] = float(model.optimizer.learning_rate)
+
+        schedule = tf.keras.callbacks.LearningRateScheduler(lambda _, rate: rate / 2)
+        trained(batches, model, callbacks=[schedule, tf.keras.callbacks.LambdaCallback(on_batch_end=note)])
+        assert list(rates.values()) == pytest.approx([0.05] * 3 + [0.025] * 3 + [0.0125] * 3)
+
+    @pytest.mark.parametrize("way", ["sequence", "dataset"])
+    def test_fall_once_with_a_fit_for_each_epoch(self, way: str) -> None:
+        model = made()
+        state = ChangingState(model, 1, 5)
+        batches = GlobalBatches((FEATURES, LABELS), 4, 0, state, epochs=3)
+        while batches.step < len(batches):
+            epoch = batches.step // 3
+            schedule = tf.keras.callbacks.LearningRateScheduler(lambda _, rate: rate / 2)
+            try:
+                model.fit(
+                    getattr(batches, way)(), shuffle=False, callbacks=[schedule, Elastic(state)],
+                    initial_epoch=epoch, epochs=epoch + 1, verbose=0,
+                )  # fmt: skip
+            except WorldChanged:
+                state.restore()
+        assert float(model.optimizer.learning_rate) == pytest.approx(0.0125)
+
+    def test_of_a_schedule_by_steps_are_left_alone(self) -> None:
+        model = made(optimizer=tf.keras.optimizers.SGD(tf.keras.optimizers.schedules.ExponentialDecay(0.1, 1, 0.5)))
+        trained(GlobalBatches((FEATURES, LABELS), 4, 0, ChangingState(model, 1, 5), epochs=3), model)
+        assert int(model.optimizer.iterations) == 9

@@ -41,6 +41,9 @@ class Elastic(tf.keras.callbacks.Callback):  # type: ignore[misc]  # Keras has n
     The last step of an epoch counts after the validation and after ``on_epoch_end`` of the callbacks before it. If the
     world changes there, or a rank is lost meanwhile, no epoch goes without both.
 
+    A ``fit`` that begins in the middle of an epoch calls ``on_epoch_begin`` of all callbacks once more. The learning
+    rate is then set back to the state's, so ``LearningRateScheduler`` does not act on it twice.
+
     Once a callback has set ``stop_training``, the state is saved, and no world changes before ``fit`` returns.
 
     Give it last, for what callbacks after it do is in the next commit only. ``GlobalBatches.fit`` has one already.
@@ -61,6 +64,7 @@ class Elastic(tf.keras.callbacks.Callback):  # type: ignore[misc]  # Keras has n
         self._state, self._every, self._position = state, commit_every, position
         self._committed = self._first = 0
         self._ended: int | None = None
+        self._rate: Any = None
 
     def on_train_begin(self, _logs: Mapping[str, Any] | None = None) -> None:
         """Refuse what cannot work."""
@@ -75,7 +79,10 @@ class Elastic(tf.keras.callbacks.Callback):  # type: ignore[misc]  # Keras has n
             )
             raise InvalidSettings("Elastic.use_ema", problem, "Train with GlobalBatches.fit, which is one fit")
         tidy(self.model)
-        self._ended = None
+        self._ended, self._rate = None, None
+        if plan is not None and getattr(self._state, self._position) % plan.steps_per_epoch:
+            rate = self.model.optimizer.learning_rate
+            self._rate = rate.numpy() if isinstance(rate, tf.Variable) else None
         _FITTING[self.model] = int(self.model._steps_per_execution)
 
     def on_train_end(self, _logs: Mapping[str, Any] | None = None) -> None:
@@ -83,8 +90,11 @@ class Elastic(tf.keras.callbacks.Callback):  # type: ignore[misc]  # Keras has n
         _FITTING.pop(self.model, None)
 
     def on_epoch_begin(self, _epoch: int, _logs: Mapping[str, Any] | None = None) -> None:
-        """Have as many steps in one execution again if the epoch before was short."""
+        """Have as many steps in one execution again if the epoch before was short; and the rate that it began with."""
         self.model._steps_per_execution.assign(_FITTING[self.model])
+        if self._rate is not None:
+            self.model.optimizer.learning_rate.assign(self._rate)
+            self._rate = None
 
     def on_train_batch_begin(self, batch: int, _logs: Mapping[str, Any] | None = None) -> None:
         """Note the first batch of an execution, which has several with ``steps_per_execution``."""
