@@ -12,6 +12,8 @@ import tensorflow as tf
 
 from elastic_runtime.errors import InvalidSettings
 from elastic_runtime.tensorflow import DurableState, Elastic, GlobalBatches, MicroBatches
+from tests.plain_launchers import by_horovod
+from tests.tensorflow.ranks import ENVIRONMENT, SCRIPTS
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 FEATURES = np.arange(40, dtype=np.float32).reshape(10, 4) / 40
@@ -386,3 +388,16 @@ class TestLearningRates:
         model = made(optimizer=tf.keras.optimizers.SGD(tf.keras.optimizers.schedules.ExponentialDecay(0.1, 1, 0.5)))
         trained(GlobalBatches((FEATURES, LABELS), 4, 0, ChangingState(model, 1, 5), epochs=3), model)
         assert int(model.optimizer.iterations) == 9
+
+
+@pytest.mark.timeout(120)
+def test_ranks_decide_alike() -> None:
+    """Each has other logs, so without their average one would stop and the other wait for it."""
+    said = by_horovod(SCRIPTS / "stopped.py", 2, environment=ENVIRONMENT)
+    ended = [line.split("ended ")[1].split() for line in said.splitlines() if "ended " in line]
+    assert len(ended) == 2
+    assert ended[0] == ended[1]
+    step, trained, rate = int(ended[0][0]), int(ended[0][1]), float(ended[0][2])
+    assert step == trained < 800
+    assert step % 8 == 0
+    assert rate < 0.1
