@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import horovod.tensorflow.keras as hvd
@@ -306,6 +307,15 @@ class TestOneFit:
         callbacks = [kind("loss"), hvd.callbacks.MetricAverageCallback()]
         with pytest.raises(InvalidSettings, match=rf"^GlobalBatches\.fit: {kind.__name__} .* before it"):
             batches.fit(model, callbacks=callbacks, verbose=0)
+
+    @pytest.mark.parametrize("name", ["TerminateOnNaN", "BackupAndRestore"])
+    def test_callbacks_that_cannot_work_are_refused(self, name: str, tmp_path: Path) -> None:
+        model = made()
+        batches = GlobalBatches((FEATURES, LABELS), 4, 0, DurableState(model))
+        kind = getattr(tf.keras.callbacks, name)
+        callback = kind(tmp_path / "backup") if name == "BackupAndRestore" else kind()
+        with pytest.raises(InvalidSettings, match=rf"{name} .* Leave it out"):
+            batches.fit(model, callbacks=[callback], verbose=0)
 
     def test_another_world_is_told_of_once(self, caplog: pytest.LogCaptureFixture) -> None:
         model = made()

@@ -147,6 +147,9 @@ class GlobalBatches(BatchPosition):
         averaged = False
         for each in callbacks:
             averaged = averaged or any(kind.__name__ == "MetricAverageCallbackImpl" for kind in type(each).__mro__)
+            if isinstance(each, tf.keras.callbacks.TerminateOnNaN):
+                problem = "TerminateOnNaN would stop one rank a step before the others, which would wait for it"
+                raise InvalidSettings("GlobalBatches.fit", problem, "Leave it out")
             if not isinstance(each, _DECIDING):
                 continue
             name = type(each).__name__

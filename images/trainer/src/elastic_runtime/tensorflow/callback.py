@@ -55,8 +55,8 @@ class Elastic(tf.keras.callbacks.Callback):  # type: ignore[misc]  # Keras has n
         position: name of the state's attribute that counts the steps.
 
     Raises:
-        InvalidSettings: in ``fit``, if Keras tunes ``steps_per_execution`` itself; or if the optimizer has ``use_ema``,
-            and this ``fit`` is not that of all epochs that are left of a ``GlobalBatches``.
+        InvalidSettings: in ``fit``, if Keras tunes ``steps_per_execution`` itself; with ``BackupAndRestore``; or if the
+            optimizer has ``use_ema``, and this ``fit`` is not that of all epochs that are left of a ``GlobalBatches``.
     """
 
     def __init__(self, state: Any, *, commit_every: int = 1, position: str = "step") -> None:
@@ -72,6 +72,9 @@ class Elastic(tf.keras.callbacks.Callback):  # type: ignore[misc]  # Keras has n
             problem = "ranks would have other numbers of steps between two commits, and wait for each other"
             remedy = "Compile the model with a number as steps_per_execution"
             raise InvalidSettings("Elastic.steps_per_execution", problem, remedy)
+        if getattr(self.model, "_training_state", None) is not None:
+            problem = "BackupAndRestore puts weights and an epoch back that are not those of the state"
+            raise InvalidSettings("Elastic.callbacks", problem, "Leave it out: the state's checkpoints do the same")
         plan = self._plan
         if plan is not None and self.params["epochs"] < plan.epochs and getattr(self.model.optimizer, "use_ema", False):
             problem = (
