@@ -17,6 +17,7 @@ from elastic_training.clusters.fake import FakeCluster
 from elastic_training.concurrency.bridge import run
 from elastic_training.exceptions import TrainingTimedOut
 from elastic_training.following.follow import Follower
+from elastic_training.operators import elastic_training
 from elastic_training.operators.elastic_horovod import ElasticHorovodOperator
 from elastic_training.triggers.training_run import TrainingRunTrigger
 from tests.unit.provider.fakes import FakeTaskInstance
@@ -47,6 +48,17 @@ class TestDeferred:
         deadline = datetime.fromisoformat(parting.trigger.deadline)
         assert timedelta(minutes=59) < deadline - before < timedelta(minutes=61)
         assert parting.timeout is None
+
+    @pytest.mark.parametrize(("minutes", "earlier"), [(60, 120), (8, 120), (1, 15)])
+    def test_airflow_2_counts_from_the_begin_and_leaves_no_time_behind_it(
+        self, fake: FakeCluster, monkeypatch: pytest.MonkeyPatch, minutes: int, earlier: int
+    ) -> None:
+        monkeypatch.setattr(elastic_training, "times_out_deferred_tasks", lambda: True)
+        ti = trying(start_date=datetime(2026, 11, 21, tzinfo=UTC))
+        parting = deferred(operator(deferrable=True, execution_timeout=timedelta(minutes=minutes)), ti)
+        assert isinstance(parting.trigger, TrainingRunTrigger)
+        wanted = ti.start_date + timedelta(minutes=minutes, seconds=-earlier)
+        assert parting.trigger.deadline == wanted.isoformat()
 
     def test_what_the_trigger_fires_is_what_the_task_resumes_with(self, fake: FakeCluster) -> None:
         train, ti = operator(deferrable=True), trying()

@@ -12,7 +12,7 @@ from airflow.utils.state import TaskInstanceState
 from asgiref.sync import SyncToAsync
 
 from elastic_runtime.documents import from_plain
-from elastic_runtime.errors import FailureKind
+from elastic_runtime.errors import ClusterUnavailable, FailureKind
 from elastic_runtime.run.spec import RunSpec
 from elastic_runtime.run.status import Phase, Series, Status
 from elastic_runtime.run.status_figures import Hardware
@@ -22,8 +22,8 @@ from elastic_training.clusters.registry import substituted
 from elastic_training.clusters.types import RunRef
 from elastic_training.concurrency.bridge import run
 from elastic_training.identity.ownership import Owner
-from elastic_training.triggers import cleared
-from elastic_training.triggers.training_run import TrainingRunTrigger
+from elastic_training.triggers import cleared, training_run
+from elastic_training.triggers.training_run import KEEP_TIMEOUT, TrainingRunTrigger
 from tests.unit.provider.virtual_time import run_virtually
 
 OWNER = "try 1"
@@ -83,10 +83,84 @@ def test_one_event_with_the_whole_final_status(fake: FakeCluster, ref: RunRef) -
     assert (status.series, status.throughput, status.hardware) == ({}, Series(), {})
 
 
-def test_a_deadline_in_the_past_ends_it(ref: RunRef) -> None:
+def test_a_deadline_in_the_past_ends_it(fake: FakeCluster, ref: RunRef) -> None:
     past = (datetime.now(UTC) - timedelta(seconds=1)).isoformat()
     (event,) = run_virtually(events_of(trigger_of(ref, deadline=past)))
     assert event.payload["ending"] == "deadline"
+    assert run(fake.status(ref)).phase is Phase.RUNNING, "the task itself ends it"
+
+
+class TestAirflow2AtTheDeadline:
+    """Which removes the trigger soon, and may begin nothing else of the task."""
+
+    PAST = "2026-11-21T08:00:00+00:00"
+
+    @pytest.fixture(autouse=True)
+    def airflow_2(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(training_run, "times_out_deferred_tasks", lambda: True)
+        monkeypatch.delattr("airflow.triggers.base.BaseTrigger.on_kill")
+
+    @pytest.fixture
+    def ref(self, fake: FakeCluster, ref: RunRef) -> RunRef:
+        """With nothing in its log, so that the status is seen first."""
+        fake.named(ref.name).log.clear()
+        return ref
+
+    def test_the_run_is_ended_for_that_reason(self, fake: FakeCluster, ref: RunRef) -> None:
+        (event,) = run_virtually(events_of(trigger_of(ref, deadline=self.PAST)))
+        assert event.payload["ending"] == "deadline"
+        assert event.payload["status"]["phase"] == "running", "as it was"
+        status = run(fake.status(ref))
+        assert (status.failure, status.reason) == (FailureKind.CANCELLED, "execution_timeout has passed")
+
+    def test_a_trigger_that_begins_after_it_says_the_same(self, fake: FakeCluster, ref: RunRef) -> None:
+        fake.fail("run", FailureKind.CANCELLED, "cancelled: execution_timeout has passed")
+        (event,) = run_virtually(events_of(trigger_of(ref, deadline=self.PAST)))
+        assert event.payload["ending"] == "deadline"
+
+    def test_what_a_user_cancelled_stays_cancelled(self, fake: FakeCluster, ref: RunRef) -> None:
+        fake.fail("run", FailureKind.CANCELLED, "cancelled: by admin")
+        (event,) = run_virtually(events_of(trigger_of(ref, deadline=self.PAST)))
+        assert event.payload["ending"] == "finished"
+
+    def test_a_run_that_does_not_end_keeps_no_event_back(self, fake: FakeCluster, ref: RunRef) -> None:
+        fake.automatic = False
+
+        async def fired() -> list[TriggerEvent]:
+            async with asyncio.timeout(30):
+                events = await events_of(trigger_of(ref, deadline=self.PAST))
+            await asyncio.sleep(KEEP_TIMEOUT)
+            return events
+
+        (event,) = run_virtually(fired())
+        assert event.payload["ending"] == "deadline"
+        assert fake.named("run").document.cancelled == "execution_timeout has passed"
+
+    def test_nor_does_a_cluster_that_is_away(
+        self, fake: FakeCluster, ref: RunRef, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        async def away(*_: Any) -> None:
+            raise ClusterUnavailable("away")
+
+        monkeypatch.setattr(fake, "cancel", away)
+        (event,) = run_virtually(events_of(trigger_of(ref, deadline=self.PAST)))
+        assert event.payload["ending"] == "deadline"
+
+    @pytest.mark.parametrize(
+        ("deadline", "reason"),
+        [(PAST, "execution_timeout has passed"), ("2999-01-01T00:00:00+00:00", "the task was ended by a user")],
+    )
+    def test_a_trigger_that_airflow_removes_gives_the_true_reason(
+        self, fake: FakeCluster, monkeypatch: pytest.MonkeyPatch, deadline: str, reason: str
+    ) -> None:
+        async def failed(*_: Any) -> str:
+            return "failed"
+
+        monkeypatch.setattr(training_run, "task_state", failed)
+        owner = Owner("nightly", "monday", "train", -1, 1, "nonce").text()
+        ref = run(fake.claim(RunSpec(name="run", uid="1", command=("python", "train.py")), owner)).ref
+        run_virtually(TrainingRunTrigger("local", ref.name, ref.uid, owner, deadline).cleanup())
+        assert run(fake.status(ref)).reason == reason
 
 
 def test_a_kill_cancels_the_run(fake: FakeCluster, ref: RunRef) -> None:

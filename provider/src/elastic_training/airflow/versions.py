@@ -46,6 +46,7 @@ __all__ = [
     "task_state",
     "task_state_store",
     "task_states",
+    "times_out_deferred_tasks",
     "triggers_are_told_of_kills",
 ]
 
@@ -107,6 +108,18 @@ def triggers_are_told_of_kills() -> bool:
     from airflow.triggers.base import BaseTrigger
 
     return hasattr(BaseTrigger, "on_kill")
+
+
+def times_out_deferred_tasks() -> bool:
+    """Whether Airflow itself ends a deferred task at its ``execution_timeout``, from the try's begin: 2 does.
+
+    It removes the trigger then, and begins no other method of the task. Airflow 3 counts from each resume.
+    """
+    try:
+        import airflow.sdk.execution_time.task_runner  # noqa: F401  # Airflow 2 has none
+    except ImportError:
+        return True
+    return False
 
 
 def stats(*, in_triggerer: bool) -> Any:

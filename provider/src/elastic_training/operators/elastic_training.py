@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from datetime import datetime, timedelta
 from typing import Any, ClassVar
 
 from elastic_runtime.clock import utc_now
@@ -23,7 +24,7 @@ from elastic_training.airflow.sdk import (
     BaseOperator,
     conf,
 )
-from elastic_training.airflow.versions import is_in_loop, policies_are_asked
+from elastic_training.airflow.versions import is_in_loop, policies_are_asked, times_out_deferred_tasks
 from elastic_training.assets import report_to_outlets
 from elastic_training.clusters.cluster import Cluster
 from elastic_training.clusters.location import LOCAL
@@ -66,6 +67,9 @@ FAILURE_KEY = "failure"
 RUN_NAME_KEY, CLUSTER_KEY = "run_name", "cluster"
 """XCom keys under which the run can be found from the moment in which it is claimed."""
 DEFAULT_POOL = "default_pool"
+EARLIER = timedelta(minutes=2)
+"""Where Airflow itself ends deferred tasks at their ``execution_timeout``: time before it for the run's end, a worker
+slot, and the task's last method. Of a short timeout, a quarter."""
 IN_LOOP = (
     "A training cannot be in a loop of Airflow: its iterations have the same ids, so they would share one run and its "
     "checkpoints. Map it over the values instead: .expand(command=[...])"
@@ -144,7 +148,8 @@ class ElasticTrainingOperator(StartsRuns, EndsRuns, TrainingArguments, RendersSe
         retry_policy: Airflow's, since 3.3; a TrainingRetryPolicy works in older versions, too.
         deferrable: Wait in the triggerer. Default: Airflow's ``[operators] default_deferrable``.
         kwargs: Parameters of every operator. ``execution_timeout`` counts from the start of the try and continues
-            while the task is deferred.
+            while the task is deferred. With Airflow 2, a deferred training ends two minutes earlier, or a quarter of a
+            timeout below eight minutes.
 
     Raises:
         InvalidSettings: at parse, for what is known then.
@@ -316,8 +321,8 @@ class ElasticTrainingOperator(StartsRuns, EndsRuns, TrainingArguments, RendersSe
                 task_instance.xcom_push(key=key, value=value)
         if not self.wait_for_completion:
             return None
-        deadline = utc_now() + self.execution_timeout if self.execution_timeout else None
         if self.deferrable:
+            deadline = self._wait_until(task_instance)
             if self.pool != DEFAULT_POOL and owner.try_number == 1:
                 self.log.warning(UNBOUNDED, self.pool, self.pool)
             until = deadline.isoformat() if deadline else None
@@ -338,6 +343,16 @@ class ElasticTrainingOperator(StartsRuns, EndsRuns, TrainingArguments, RendersSe
         except AirflowTaskTimeout:
             followed = Followed(Ending.DEADLINE, follower.status)
         return self._conclude(context, cluster, ref, owner.text(), followed, memory)
+
+    def _wait_until(self, task_instance: Any) -> datetime | None:
+        """When the trigger ends its wait, so that there is time for :meth:`execute_complete`."""
+        if self.execution_timeout is None:
+            return None
+        if not times_out_deferred_tasks():
+            return utc_now() + self.execution_timeout
+        began = task_instance.start_date or utc_now()
+        deadline: datetime = began + self.execution_timeout - min(EARLIER, self.execution_timeout / 4)
+        return deadline
 
     @staticmethod
     def _owner(task_instance: Any) -> Owner:

@@ -10,11 +10,13 @@ from typing import Any
 
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
+from elastic_runtime.clock import utc_now
 from elastic_runtime.documents import to_plain
-from elastic_runtime.errors import ElasticError, OwnershipLost, RunNotFound
+from elastic_runtime.errors import ElasticError, FailureKind, OwnershipLost, RunNotFound
+from elastic_runtime.printable import printable
 from elastic_runtime.run.spec import RunSpec
 from elastic_runtime.run.status_failure import without_quotes
-from elastic_training.airflow.versions import task_state, triggers_are_told_of_kills
+from elastic_training.airflow.versions import task_state, times_out_deferred_tasks, triggers_are_told_of_kills
 from elastic_training.archive import Keeper
 from elastic_training.archive.document import without_curves
 from elastic_training.clusters.registry import cluster_called
@@ -35,6 +37,10 @@ try ends the run itself, so it makes no difference which of the two is first. We
 on_kill_timeout`` (30 s)."""
 KEEP_TIMEOUT = 60.0
 """Seconds that a kill waits for the run's end, to keep its final status."""
+END_TIMEOUT = 20.0
+"""Seconds that a trigger waits for the end of a run at its deadline, before it fires; a checkpoint takes up to 10."""
+TIMED_OUT = "execution_timeout has passed"
+"""Why a run is cancelled whose task Airflow 2 ends at its ``execution_timeout``, with this trigger."""
 SPEC_TIMEOUT = 10.0
 """Seconds for the run's spec, at its end."""
 _DEFERRED = "deferred"
@@ -84,6 +90,8 @@ class TrainingRunTrigger(BaseTrigger):
         self._follower: Follower | None = None
         self._fired = False
         self._cleared = False
+        self._ends = False
+        """Its run, at the deadline."""
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         """Only what differs from the defaults."""
@@ -126,9 +134,24 @@ class TrainingRunTrigger(BaseTrigger):
             why = "the task was cleared" if self._cleared else followed.detail
             self.log.info("%s; this trigger stands by until Airflow removes it", why)
             await asyncio.get_running_loop().create_future()
+        followed = await self._timed_out(followed)
         await settling.over()
         self._fired = True
         yield TriggerEvent(self._event(await self._hidden(followed)))  # type: ignore[no-untyped-call]  # untyped in Airflow
+
+    async def _timed_out(self, followed: Followed) -> Followed:
+        """With Airflow 2, end the run at its deadline: whether the task has a worker in time is not certain."""
+        if not times_out_deferred_tasks():
+            return followed
+        if followed.ending is Ending.DEADLINE:
+            self._ends = True
+            done, _ = await asyncio.wait([self._begin(self._end(TIMED_OUT))], timeout=END_TIMEOUT)
+            if error := next((each.exception() for each in done), None):
+                self._ends = False
+                self.log.warning("The run %s was not cancelled at its deadline: %s", self.ref.name, printable(error))
+        elif followed.status and followed.status.failure is FailureKind.CANCELLED and TIMED_OUT in followed.detail:
+            return replace(followed, ending=Ending.DEADLINE)  # An earlier trigger has, and could not fire any more.
+        return followed
 
     async def on_kill(self) -> None:
         """The task was marked, or cleared, or Airflow only believes so: cancel, unless the run has a new master.
@@ -144,7 +167,7 @@ class TrainingRunTrigger(BaseTrigger):
         A task that is still deferred has only lost this triggerer; any other was marked or cleared. As there, every
         repetition of Airflow's word cancels this coroutine.
         """
-        if not self._fired and not triggers_are_told_of_kills():
+        if not (self._fired or self._ends or triggers_are_told_of_kills()):
             await self._apart(self._kill_unless_deferred())
 
     async def _end_if_cleared(self) -> None:
@@ -157,10 +180,13 @@ class TrainingRunTrigger(BaseTrigger):
         await self._apart(self._kill())
 
     async def _apart(self, work: Coroutine[Any, Any, None]) -> None:
+        await asyncio.shield(self._begin(work))
+
+    def _begin(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         kill = asyncio.create_task(work, name=f"kill of {self.ref.name}")
         _kills.add(kill)
         kill.add_done_callback(_kills.discard)
-        await asyncio.shield(kill)
+        return kill
 
     async def _kill_unless_deferred(self) -> None:
         owner = read_owner(self.owner)
@@ -176,13 +202,17 @@ class TrainingRunTrigger(BaseTrigger):
 
     async def _kill(self) -> None:
         await asyncio.sleep(KILL_DELAY)
+        late = self.deadline is not None and utc_now() >= datetime.fromisoformat(self.deadline)
+        await self._end(TIMED_OUT if late and times_out_deferred_tasks() else "the task was ended by a user")
+
+    async def _end(self, reason: str) -> None:
         cluster = cluster_called(self.cluster)
         token = self._follower.token if self._follower else None
         try:
             if await cluster.log_lease_holder(self.ref) != token:
                 self.log.info("Another process watches the run %s now: it is not cancelled", self.ref.name)
                 return
-            await cluster.cancel(self.ref, "the task was ended by a user", self.owner)
+            await cluster.cancel(self.ref, reason, self.owner)
         except OwnershipLost as lost:
             self.log.info("%s: it is not cancelled", lost)
         except RunNotFound:
