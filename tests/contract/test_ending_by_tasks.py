@@ -15,10 +15,17 @@ from elastic_training.operators.end_training import CancelTrainingOperator, Dele
 from tests.contract.cluster_kinds import Kind, LocalKind
 from tests.contract.watching import training, until
 from tests.paced import has_ended
+from tests.unit.provider.fake_airflow import FakeAirflow
 from tests.unit.provider.fakes import FakeTaskInstance
 
 pytestmark = pytest.mark.timeout(600)
 TRAINING = FakeTaskInstance("train", dag_id="models")
+
+
+@pytest.fixture(autouse=True)
+def airflow(monkeypatch: pytest.MonkeyPatch) -> FakeAirflow:
+    """In which the training's task is over."""
+    return FakeAirflow({"models": {TRAINING.run_id: {"train": "failed"}}}).install(monkeypatch)
 
 
 def end(kind: type[CancelTrainingOperator]) -> str | None:

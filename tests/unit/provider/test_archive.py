@@ -29,6 +29,7 @@ from elastic_training.lifecycle.task_memory import TaskMemory
 from elastic_training.operators.end_training import CancelTrainingOperator, DeleteTrainingOperator
 from tests.report_data import data_of
 from tests.s3_server import CREDENTIALS, s3_server
+from tests.unit.provider.fake_airflow import FakeAirflow
 from tests.unit.provider.fakes import FakeTaskInstance
 from tests.unit.provider.operator_bench import NAME, deferred, operator, ref_in, run_in, trying
 from tests.unit.provider.virtual_time import run_virtually
@@ -134,8 +135,9 @@ class TestWaysOfEnding:
 
     @pytest.mark.parametrize("kind", [CancelTrainingOperator, DeleteTrainingOperator])
     def test_a_run_that_nobody_waits_for_and_another_task_ends(
-        self, fake: FakeCluster, store: str, kind: type[CancelTrainingOperator]
+        self, fake: FakeCluster, store: str, kind: type[CancelTrainingOperator], monkeypatch: pytest.MonkeyPatch
     ) -> None:
+        FakeAirflow({"nightly": {trying().run_id: {"train": "success"}}}).install(monkeypatch)
         operator(checkpoint_uri=store, wait_for_completion=False).execute({"ti": trying()})
         assert kept() is None
         kind(task_id="end", training_task_id="train", checkpoint_uri=store).execute({"ti": FakeTaskInstance("end")})

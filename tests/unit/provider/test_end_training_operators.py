@@ -1,24 +1,51 @@
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import pytest
 from airflow.providers.common.compat.sdk import DAG, AirflowException, AirflowFailException
 
-from elastic_runtime.errors import InvalidSettings
+from elastic_runtime.errors import FailureKind, InvalidSettings
 from elastic_runtime.run.status import Phase
 from elastic_training.clusters.fake import FakeCluster
 from elastic_training.clusters.registry import substituted
 from elastic_training.concurrency.bridge import run
 from elastic_training.identity.ownership import Owner
+from elastic_training.operators import end_training
 from elastic_training.operators.end_training import CancelTrainingOperator, DeleteTrainingOperator
+from tests.unit.provider.fake_airflow import FakeAirflow
 from tests.unit.provider.fakes import FakeTaskInstance
 from tests.unit.provider.operator_bench import operator
-from tests.unit.provider.scale_bench import NAME, train
+from tests.unit.provider.scale_bench import NAME, TI, train
 
 Operator = type[CancelTrainingOperator]
 BOTH = pytest.mark.parametrize("kind", [CancelTrainingOperator, DeleteTrainingOperator])
+
+
+class Airflow(FakeAirflow):
+    """In which something happens at each look."""
+
+    steps: Sequence[Callable[[], object]] = ()
+
+    def states(self, *asked: Any) -> Mapping[str, Mapping[str, str | None]]:
+        if self.steps:
+            step, *self.steps = self.steps
+            step()
+        return super().states(*asked)
+
+    def become(self, state: str | None) -> None:
+        """Of the training's task."""
+        self.dags[TI.dag_id] = {TI.run_id: {"train": state}}
+
+
+@pytest.fixture(autouse=True)
+def airflow(monkeypatch: pytest.MonkeyPatch) -> Airflow:
+    """In which the training's task is over."""
+    monkeypatch.setattr(end_training, "_BEAT", 0.01)
+    airflow = Airflow({TI.dag_id: {TI.run_id: {"train": "failed"}}})
+    airflow.install(monkeypatch)
+    return airflow
 
 
 def end(kind: Operator, **more: Any) -> str | None:
@@ -113,3 +140,61 @@ def test_as_a_teardown(kind: Operator) -> None:
         assert not each.on_failure_fail_dagrun
         assert each.upstream_task_ids == {"train"}
         assert each.trigger_rule == "all_done_setup_success"
+
+
+class TestBetweenTwoTries:
+    """The run has failed by itself, and its task may train again."""
+
+    @pytest.fixture(autouse=True)
+    def failed(self, fake: FakeCluster, airflow: Airflow) -> None:
+        train(fake)
+        fake.fail(NAME, FailureKind.RANK_FAILED, "it was a bad day")
+        airflow.become("up_for_retry")
+
+    def test_the_next_run_is_ended(self, fake: FakeCluster, airflow: Airflow) -> None:
+        airflow.steps = [lambda: None, lambda: airflow.become("running"), lambda: train(fake, uid="2")]
+        assert end(CancelTrainingOperator) == NAME
+        assert (fake.named(NAME).spec.uid, fake.named(NAME).status.failure) == ("2", FailureKind.CANCELLED)
+
+    def test_also_if_the_task_has_deleted_the_first(self, fake: FakeCluster, airflow: Airflow) -> None:
+        airflow.steps = [fake.runs.clear, lambda: None, lambda: train(fake, uid="2")]
+        assert end(CancelTrainingOperator) == NAME
+        assert (fake.named(NAME).spec.uid, fake.named(NAME).status.failure) == ("2", FailureKind.CANCELLED)
+
+    def test_also_of_another_dags_latest(self, fake: FakeCluster, airflow: Airflow) -> None:
+        name = train(fake, dag_id="hourly", run_id="first").name
+        fake.fail(name, FailureKind.RANK_FAILED, "it was a bad day")
+        airflow.dags["hourly"] = {"first": {"train": "up_for_retry"}}
+        airflow.steps = [lambda: None, lambda: train(fake, uid="2", dag_id="hourly", run_id="first")]
+        assert end(CancelTrainingOperator, training_dag_id="hourly") == name
+        assert fake.named(name).status.failure is FailureKind.CANCELLED
+
+    @pytest.mark.parametrize("state", ["failed", "success", "skipped"])
+    def test_a_task_that_fails_for_good_is_not_waited_for(
+        self, fake: FakeCluster, airflow: Airflow, state: str
+    ) -> None:
+        airflow.steps = [lambda: None, lambda: airflow.become(state)]
+        assert end(CancelTrainingOperator) == NAME
+        assert fake.named(NAME).document.cancelled is None
+
+    @BOTH
+    def test_a_run_that_does_not_come_fails_the_task(self, fake: FakeCluster, kind: Operator) -> None:
+        with pytest.raises(AirflowException, match=r"bad day.* is up_for_retry: its next run has not begun .* 0\.1 s"):
+            end(kind, timeout=0.1)
+        assert NAME in fake.runs
+
+    def test_airflow_that_says_nothing_is_not_waited_for(
+        self, airflow: Airflow, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(end_training, "_SILENCE", 0.1)
+        airflow.trouble = ConnectionError("away")
+        assert end(CancelTrainingOperator) == NAME
+        assert airflow.looks > 1
+
+
+def test_a_training_that_has_not_begun_is_not_waited_for(
+    fake: FakeCluster, airflow: Airflow, capsys: pytest.CaptureFixture[str]
+) -> None:
+    airflow.become("queued")
+    assert end(CancelTrainingOperator) is None
+    assert "is queued: when it begins, its training is not ended by this task" in capsys.readouterr().out

@@ -8,7 +8,10 @@ from contextlib import aclosing
 from datetime import timedelta
 from typing import Any
 
-from elastic_runtime.errors import InvalidSettings, RunNotFound
+from elastic_runtime.clock import utc_now
+from elastic_runtime.errors import FailureKind, InvalidSettings, RunNotFound
+from elastic_runtime.printable import printable
+from elastic_runtime.run.status import Phase
 from elastic_training.airflow.sdk import AirflowException, AirflowFailException, BaseOperator
 from elastic_training.archive import Keeper
 from elastic_training.clusters.cluster import Cluster
@@ -17,16 +20,20 @@ from elastic_training.clusters.types import RunRef, StatusChanged
 from elastic_training.concurrency.bridge import run
 from elastic_training.lifecycle.training_task import TrainingTask
 from elastic_training.operators.checks import check_foreign
+from elastic_training.scaling.airflow_tasks import TrainingOutlook, view_of
 from elastic_training.settings.values import IntOrTemplate, seconds_of
 
 _BEAT = 5.0
+_SILENCE = 30.0
+"""Seconds without an answer of Airflow's after which its tasks are not waited for."""
 
 
 class CancelTrainingOperator(BaseOperator):
     """End a training, and wait until nothing of it computes. Its documents, log and checkpoints stay.
 
     A training task that waits for the run fails without another try. If there is no run, or if it is over, the task
-    succeeds, so it can be repeated. Returns the run's name, or None without one.
+    succeeds, so it can be repeated. If the run has failed by itself and its task will be retried, it waits for the next
+    run and ends that one. Returns the run's name, or None without one.
 
     Args:
         training_task_id: Id of the training's task. Templated.
@@ -34,7 +41,7 @@ class CancelTrainingOperator(BaseOperator):
         training_run_id: Id of its DAG run. None: this DAG run, or another DAG's latest with such a training. Templated.
         map_index: Index of a mapped training task. -1: not mapped. Templated.
         cluster: The training's. Templated.
-        timeout: Longest wait for the end. Bare numbers are seconds.
+        timeout: Longest wait for the end, also of the next run. Bare numbers are seconds.
         checkpoint_uri: The training's, where the report is kept of a run that no task waits for. None: that of the
             cluster's connection, or of the training's task if it is in this DAG. The run's own document is not read: a
             user who can write it would choose where this task writes. Templated.
@@ -44,7 +51,7 @@ class CancelTrainingOperator(BaseOperator):
     Raises:
         InvalidSettings: at parse, for what is known then.
         AirflowFailException: from ``execute``, for invalid values after rendering.
-        AirflowException: from ``execute``, if the run does not end in time.
+        AirflowException: from ``execute``, if the run does not end in time, or its task does not begin the next one.
         ClusterUnavailable: from ``execute``; the task is retried.
     """
 
@@ -58,6 +65,8 @@ class CancelTrainingOperator(BaseOperator):
         "checkpoint_conn_id",
     )
     ui_color = "#f6e3db"
+    _missing = ""
+    """What has not happened yet, for the error when the time is over."""
 
     def __init__(
         self,
@@ -111,29 +120,66 @@ class CancelTrainingOperator(BaseOperator):
         self, cluster: Cluster, place: str, training: TrainingTask, checkpoints: tuple[str | None, str | None]
     ) -> str | None:
         ref = None
+        self._missing = f"the training run of {training} has not ended"
         try:
             async with asyncio.timeout(self.timeout):
-                ref = await training.find(cluster)
-                await self._cancel(cluster, ref)
+                ref = await self._end_runs(cluster, training)
                 # Of a training that nobody waits for, nobody else has kept anything.
                 await Keeper(cluster, place, self.log, *checkpoints).keep(ref)
                 await self._clear(cluster, ref)
         except RunNotFound as gone:
             self.log.info("Nothing to do: %s", gone)
         except TimeoutError:
-            name = ref.name if ref else training
-            raise AirflowException(f"the training run {name} has not ended within {self.timeout:g} s") from None
+            raise AirflowException(f"{self._missing} within {self.timeout:g} s") from None
         return ref.name if ref else None
+
+    async def _end_runs(self, cluster: Cluster, training: TrainingTask) -> RunRef:
+        """End the run, and each that its task begins because one has failed by itself. Return the last one.
+
+        Raises:
+            RunNotFound: there is none.
+        """
+        if training.is_latest:
+            training = training.in_run_of((await training.runs(cluster))[0])
+        watch = _TaskWatch(training, self.log)
+        found: RunRef | None = None
+        while True:
+            try:
+                found = await training.find(cluster)
+                await self._cancel(cluster, found)
+                status = await cluster.status(found)
+                if status.phase is Phase.SUCCEEDED or status.failure is FailureKind.CANCELLED or training.is_latest:
+                    return found
+                why = f"the training run {found.name} has {status.phase} ({status.reason})"
+            except RunNotFound as gone:
+                unfinished = await watch.unfinished()
+                if found is None or not unfinished:
+                    if unfinished:
+                        self.log.warning("%s: when it begins, its training is not ended by this task", unfinished)
+                    raise
+                why = str(gone)
+            else:
+                if not (unfinished := await watch.unfinished()):
+                    return found
+            self._miss(f"{why}, and {unfinished}: its next run has not begun and ended")
+            await asyncio.sleep(_BEAT)
 
     async def _cancel(self, cluster: Cluster, ref: RunRef) -> None:
         # A run that is over is left as it is: its result may still have to be taken.
         while not (await cluster.status(ref)).phase.final:
+            self._missing = f"the training run {ref.name} has not ended"
             await cluster.cancel(ref, f"task {self.task_id} of DAG {self.dag_id} ends it", None)
             self.log.info("The training run %s was asked to end", ref.name)
             async with aclosing(cluster.watch(ref, None, _BEAT)) as updates:
                 async for update in updates:
                     if isinstance(update, StatusChanged) and update.status.phase.final:
                         return
+
+    def _miss(self, words: str) -> None:
+        """What is waited for, as an error would say it."""
+        if words != self._missing:
+            self._missing = words
+            self.log.info("%s yet", printable(words))
 
     async def _clear(self, cluster: Cluster, ref: RunRef) -> None:
         """What is done with a run that has ended."""
@@ -148,3 +194,22 @@ class DeleteTrainingOperator(CancelTrainingOperator):
     async def _clear(self, cluster: Cluster, ref: RunRef) -> None:
         await cluster.delete(ref, await cluster.owner(ref))
         self.log.info("The training run %s was deleted", ref.name)
+
+
+class _TaskWatch:
+    """Asks Airflow, again and again, whether a training task may still do something."""
+
+    def __init__(self, task: TrainingTask, log: Any) -> None:
+        self._task, self._log, self._began = task, log, utc_now()
+        self._known = asyncio.get_running_loop().time()
+
+    async def unfinished(self) -> str:
+        """What Airflow says of a task that has not finished, for people. Empty: it has, or Airflow says nothing."""
+        view, now = await view_of(self._task, self._began, utc_now()), asyncio.get_running_loop().time()
+        if view.outlook is not TrainingOutlook.UNKNOWN:
+            self._known = now
+            return view.words if view.outlook is TrainingOutlook.TRAINS else ""
+        if now < self._known + _SILENCE:
+            return view.words
+        self._log.warning("%s; going on without it", view.words)
+        return ""
