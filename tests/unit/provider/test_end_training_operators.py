@@ -198,3 +198,51 @@ def test_a_training_that_has_not_begun_is_not_waited_for(
     airflow.become("queued")
     assert end(CancelTrainingOperator) is None
     assert "is queued: when it begins, its training is not ended by this task" in capsys.readouterr().out
+
+
+class TestDeletedOnceItsEndIsTaken:
+    """A task that waits for a run and finds none would be retried, and train again."""
+
+    @pytest.fixture(autouse=True)
+    def waiting(self, fake: FakeCluster, airflow: Airflow) -> None:
+        train(fake)
+        airflow.become("deferred")
+
+    @pytest.mark.parametrize("succeeded", [True, False])
+    def test_by_the_task(self, fake: FakeCluster, airflow: Airflow, *, succeeded: bool) -> None:
+        if succeeded:
+            fake.succeed(NAME)
+        found: list[bool] = []
+
+        def taken() -> None:
+            ref = run(fake.find(NAME))
+            found.append(run(fake.collected(ref)))
+            run(fake.collect(ref, run(fake.owner(ref))))
+
+        airflow.steps = [lambda: None, lambda: airflow.become("running"), taken]
+        assert end(DeleteTrainingOperator) == NAME
+        assert found == [False]
+        assert NAME not in fake.runs
+
+    def test_by_a_task_that_deletes_it_itself(self, fake: FakeCluster, airflow: Airflow) -> None:
+        airflow.steps = [lambda: None, fake.runs.clear]
+        assert end(DeleteTrainingOperator) == NAME
+
+    @pytest.mark.parametrize("state", ["failed", "success"])
+    def test_or_its_task_is_over(self, fake: FakeCluster, airflow: Airflow, state: str) -> None:
+        airflow.steps = [lambda: None, lambda: airflow.become(state)]
+        assert end(DeleteTrainingOperator) == NAME
+        assert NAME not in fake.runs
+
+    def test_it_stays_while_it_is_not_taken(self, fake: FakeCluster) -> None:
+        with pytest.raises(AirflowException, match=r"is deferred, and has not taken the end .* within 0\.1 s"):
+            end(DeleteTrainingOperator, timeout=0.1)
+        assert fake.named(NAME).status.failure is FailureKind.CANCELLED
+
+    def test_airflow_that_says_nothing_is_not_waited_for(
+        self, fake: FakeCluster, airflow: Airflow, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(end_training, "_SILENCE", 0.1)
+        airflow.trouble = ConnectionError("away")
+        assert end(DeleteTrainingOperator) == NAME
+        assert NAME not in fake.runs

@@ -124,6 +124,10 @@ class Cluster:
         """Whose it is. Raises RunNotFound."""
         return (await self._read(ref)).owner
 
+    async def collected(self, ref: RunRef) -> bool:
+        """Whether its result has been taken. Raises RunNotFound."""
+        return (await self._read(ref)).collected
+
     async def status(self, ref: RunRef) -> Status:
         """How it is doing. Raises RunNotFound.
 

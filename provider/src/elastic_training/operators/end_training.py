@@ -18,6 +18,7 @@ from elastic_training.clusters.cluster import Cluster
 from elastic_training.clusters.registry import check_cluster, cluster_called, location, own_name
 from elastic_training.clusters.types import RunRef, StatusChanged
 from elastic_training.concurrency.bridge import run
+from elastic_training.identity.ownership import read_owner
 from elastic_training.lifecycle.training_task import TrainingTask
 from elastic_training.operators.checks import check_foreign
 from elastic_training.scaling.airflow_tasks import TrainingOutlook, view_of
@@ -188,12 +189,26 @@ class CancelTrainingOperator(BaseOperator):
 class DeleteTrainingOperator(CancelTrainingOperator):
     """End a training as :class:`CancelTrainingOperator` does, and delete its documents and log. Checkpoints stay.
 
-    It has the same parameters, result and errors.
+    It has the same parameters, result and errors. If a task waits for the run, it has taken the end first; if it does
+    not do so in time, nothing is deleted.
     """
 
     async def _clear(self, cluster: Cluster, ref: RunRef) -> None:
+        await self._until_taken(cluster, ref)
         await cluster.delete(ref, await cluster.owner(ref))
         self.log.info("The training run %s was deleted", ref.name)
+
+    async def _until_taken(self, cluster: Cluster, ref: RunRef) -> None:
+        """Without its documents, a task that waits for the run would train again."""
+        if (owner := read_owner(await cluster.owner(ref))) is None:
+            return
+        ids = (owner.dag_id, owner.task_id, owner.run_id, owner.map_index)
+        watch = _TaskWatch(TrainingTask(*ids, deployment=owner.deployment), self.log)
+        while not await cluster.collected(ref):
+            if not (unfinished := await watch.unfinished()):
+                return
+            self._miss(f"{unfinished}, and has not taken the end of the training run {ref.name}, which is not deleted")
+            await asyncio.sleep(_BEAT)
 
 
 class _TaskWatch:
