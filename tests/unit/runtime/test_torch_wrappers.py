@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import inspect
 from collections.abc import Iterator
 from typing import Any
 
@@ -29,8 +30,11 @@ def first_group() -> None:
 
 @pytest.fixture
 def wrappers(first_group: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[Wrappers]:
-    for name in ("__init__", "register_comm_hook"):  # They are watched, and put back.
-        monkeypatch.setattr(DistributedDataParallel, name, getattr(DistributedDataParallel, name))
+    for name in ("__init__", "register_comm_hook"):  # They are watched, and put back; other tests leave theirs.
+        theirs = inspect.unwrap(
+            getattr(DistributedDataParallel, name), stop=lambda each: each.__code__.co_filename != parallel.__file__
+        )
+        monkeypatch.setattr(DistributedDataParallel, name, theirs)
     monkeypatch.setattr(parallel, "maximum", lambda numbers, _is_broken: list(numbers))
     connect()
     wrappers = Wrappers(lambda: False)
