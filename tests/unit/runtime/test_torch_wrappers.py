@@ -30,11 +30,8 @@ def first_group() -> None:
 
 @pytest.fixture
 def wrappers(first_group: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[Wrappers]:
-    for name in ("__init__", "register_comm_hook"):  # They are watched, and put back; other tests leave theirs.
-        theirs = inspect.unwrap(
-            getattr(DistributedDataParallel, name), stop=lambda each: each.__code__.co_filename != parallel.__file__
-        )
-        monkeypatch.setattr(DistributedDataParallel, name, theirs)
+    for name in ("__init__", "register_comm_hook"):  # torch's own: other tests' ranks watch them, too.
+        monkeypatch.setattr(DistributedDataParallel, name, inspect.unwrap(getattr(DistributedDataParallel, name)))
     monkeypatch.setattr(parallel, "maximum", lambda numbers, _is_broken: list(numbers))
     connect()
     wrappers = Wrappers(lambda: False)

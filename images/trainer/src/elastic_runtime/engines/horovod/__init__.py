@@ -61,8 +61,8 @@ its optimizer; rates drift apart silently (#1281)      ``state_dict()``, as in D
 A newcomer keeps its first learning rate where the     :mod:`elastic_runtime.torch.handlers`.
 optimizer has no state, and weight decay changes the
 parameters that it was just given
-A step that a lost rank has broken leaves gradients to   They are gone before the training function is called again.
-the survivors, and the repeated step adds to them
+A step that a lost rank has broken leaves gradients    They are gone when the training function is called
+to survivors, and the repeated step adds to them       again.
 =====================================================  ==========================================================
 
 With TensorFlow (:mod:`~elastic_runtime.engines.horovod.tensorflow`):
