@@ -145,6 +145,11 @@ def test_as_a_teardown(kind: Operator) -> None:
 class TestBetweenTwoTries:
     """The run has failed by itself, and its task may train again."""
 
+    def begin(self, airflow: Airflow, fake: FakeCluster, **ids: Any) -> None:
+        """The next try, with a new run."""
+        train(fake, uid="2", **ids)
+        airflow.dags[ids.get("dag_id", TI.dag_id)] = {ids.get("run_id", TI.run_id): {"train": "running"}}
+
     @pytest.fixture(autouse=True)
     def failed(self, fake: FakeCluster, airflow: Airflow) -> None:
         train(fake)
@@ -152,12 +157,19 @@ class TestBetweenTwoTries:
         airflow.become("up_for_retry")
 
     def test_the_next_run_is_ended(self, fake: FakeCluster, airflow: Airflow) -> None:
-        airflow.steps = [lambda: None, lambda: airflow.become("running"), lambda: train(fake, uid="2")]
+        airflow.steps = [lambda: None, lambda: airflow.become("running"), lambda: self.begin(airflow, fake)]
+        assert end(CancelTrainingOperator) == NAME
+        assert (fake.named(NAME).spec.uid, fake.named(NAME).status.failure) == ("2", FailureKind.CANCELLED)
+
+    def test_also_if_the_first_goes_on_without_a_try_of_the_task(self, fake: FakeCluster, airflow: Airflow) -> None:
+        """Whose worker was lost, so that the next try takes the cancelled run for one that has ended."""
+        train(fake, uid="1b")
+        airflow.steps = [lambda: None, lambda: self.begin(airflow, fake)]
         assert end(CancelTrainingOperator) == NAME
         assert (fake.named(NAME).spec.uid, fake.named(NAME).status.failure) == ("2", FailureKind.CANCELLED)
 
     def test_also_if_the_task_has_deleted_the_first(self, fake: FakeCluster, airflow: Airflow) -> None:
-        airflow.steps = [fake.runs.clear, lambda: None, lambda: train(fake, uid="2")]
+        airflow.steps = [fake.runs.clear, lambda: None, lambda: self.begin(airflow, fake)]
         assert end(CancelTrainingOperator) == NAME
         assert (fake.named(NAME).spec.uid, fake.named(NAME).status.failure) == ("2", FailureKind.CANCELLED)
 
@@ -165,7 +177,7 @@ class TestBetweenTwoTries:
         name = train(fake, dag_id="hourly", run_id="first").name
         fake.fail(name, FailureKind.RANK_FAILED, "it was a bad day")
         airflow.dags["hourly"] = {"first": {"train": "up_for_retry"}}
-        airflow.steps = [lambda: None, lambda: train(fake, uid="2", dag_id="hourly", run_id="first")]
+        airflow.steps = [lambda: None, lambda: self.begin(airflow, fake, dag_id="hourly", run_id="first")]
         assert end(CancelTrainingOperator, training_dag_id="hourly") == name
         assert fake.named(name).status.failure is FailureKind.CANCELLED
 

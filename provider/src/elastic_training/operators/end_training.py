@@ -21,10 +21,11 @@ from elastic_training.concurrency.bridge import run
 from elastic_training.identity.ownership import read_owner
 from elastic_training.lifecycle.training_task import TrainingTask
 from elastic_training.operators.checks import check_foreign
-from elastic_training.scaling.airflow_tasks import TrainingOutlook, view_of
+from elastic_training.scaling.airflow_tasks import TaskView, TrainingOutlook, view_of
 from elastic_training.settings.values import IntOrTemplate, seconds_of
 
 _BEAT = 5.0
+_RETRIED = "up_for_retry"
 _SILENCE = 30.0
 """Seconds without an answer of Airflow's after which its tasks are not waited for."""
 
@@ -33,8 +34,8 @@ class CancelTrainingOperator(BaseOperator):
     """End a training, and wait until nothing of it computes. Its documents, log and checkpoints stay.
 
     A training task that waits for the run fails without another try. If there is no run, or if it is over, the task
-    succeeds, so it can be repeated. If the run has failed by itself and its task will be retried, it waits for the next
-    run and ends that one. Returns the run's name, or None without one.
+    succeeds, so it can be repeated. If its task will be retried all the same, as after a run that failed by itself, it
+    waits for the next run and ends that one. Returns the run's name, or None without one.
 
     Args:
         training_task_id: Id of the training's task. Templated.
@@ -135,7 +136,7 @@ class CancelTrainingOperator(BaseOperator):
         return ref.name if ref else None
 
     async def _end_runs(self, cluster: Cluster, training: TrainingTask) -> RunRef:
-        """End the run, and each that its task begins because one has failed by itself. Return the last one.
+        """End the run, and each that its task begins in a retry all the same. Return the last one.
 
         Raises:
             RunNotFound: there is none.
@@ -149,7 +150,10 @@ class CancelTrainingOperator(BaseOperator):
                 found = await training.find(cluster)
                 await self._cancel(cluster, found)
                 status = await cluster.status(found)
-                if status.phase is Phase.SUCCEEDED or status.failure is FailureKind.CANCELLED or training.is_latest:
+                if status.phase is Phase.SUCCEEDED or training.is_latest:
+                    return found
+                # A task that waits for a run that was cancelled is not retried; one that is to be retried saw none.
+                if status.failure is FailureKind.CANCELLED and (await watch.look()).state != _RETRIED:
                     return found
                 why = f"the training run {found.name} has {status.phase} ({status.reason})"
             except RunNotFound as gone:
@@ -216,15 +220,20 @@ class _TaskWatch:
 
     def __init__(self, task: TrainingTask, log: Any) -> None:
         self._task, self._log, self._began = task, log, utc_now()
-        self._known = asyncio.get_running_loop().time()
+        self._silent_since: float | None = None
+
+    async def look(self) -> TaskView:
+        """What Airflow says now."""
+        return await view_of(self._task, self._began, utc_now())
 
     async def unfinished(self) -> str:
         """What Airflow says of a task that has not finished, for people. Empty: it has, or Airflow says nothing."""
-        view, now = await view_of(self._task, self._began, utc_now()), asyncio.get_running_loop().time()
+        view, now = await self.look(), asyncio.get_running_loop().time()
         if view.outlook is not TrainingOutlook.UNKNOWN:
-            self._known = now
+            self._silent_since = None
             return view.words if view.outlook is TrainingOutlook.TRAINS else ""
-        if now < self._known + _SILENCE:
+        self._silent_since = now if self._silent_since is None else self._silent_since
+        if now < self._silent_since + _SILENCE:
             return view.words
         self._log.warning("%s; going on without it", view.words)
         return ""

@@ -48,6 +48,8 @@ class TaskView:
     """For people."""
     task: TrainingTask
     """With its DAG run, if that was to be found by its date."""
+    state: str | None = None
+    """Airflow's word, if it is about one task instance that has a state."""
 
 
 class Airflow(Protocol):
@@ -103,7 +105,7 @@ def judge_run(task: TrainingTask, runs: Mapping[str, Mapping[str, str | None]], 
         return TaskView(TrainingOutlook.NONE, f"there is no {task}. {similar(key, states)}", task)
     state = states[key]
     words = f"{task} is {state or 'not scheduled yet'}"
-    return TaskView(TrainingOutlook.OVER if state in FINISHED else TrainingOutlook.TRAINS, words, task)
+    return TaskView(TrainingOutlook.OVER if state in FINISHED else TrainingOutlook.TRAINS, words, task, state)
 
 
 def judge_dag(task: TrainingTask, airflow: Airflow) -> TaskView:
