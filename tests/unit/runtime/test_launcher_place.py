@@ -13,11 +13,11 @@ import pytest
 
 from elastic_runtime.clock import utc_now
 from elastic_runtime.engines.base import SessionCallbacks, SessionFact, SessionState
-from elastic_runtime.engines.torch.messages import Connected, ReadyForWorld, Static, write_rank_word
+from elastic_runtime.engines.torch.messages import Connected, Done, ReadyForWorld, Static, Synced, write_rank_word
 from elastic_runtime.errors import FailureKind, OwnershipLost
 from elastic_runtime.launcher import loop
 from elastic_runtime.launcher.decision.facts import LeadershipState
-from elastic_runtime.launcher.record.misuse import STATIC
+from elastic_runtime.launcher.record.misuse import AGAIN, STATIC
 from elastic_runtime.launcher.worker_pool import WorkerPool
 from elastic_runtime.net import certificates
 from elastic_runtime.net.framing import decode_line
@@ -136,6 +136,22 @@ def test_one_that_makes_way_has_ranks_that_end_with_it_write_their_checkpoint(tl
 
     spec = replace(RUN, engine="torchrun", restart=RestartSpec("SIGUSR1", 9.0), workers=WorkersSpec(1, 1, 1))
     launched(tls, test, spec=spec)
+
+
+def test_a_script_that_trains_once_more_is_told_of(tls: Path) -> None:
+    async def test(place: Place, worker: Worker, running: asyncio.Task[Status]) -> None:
+        worker.writer.write(encode(Ready(warm=False)))
+        async with asyncio.timeout(SOON):
+            while not isinstance(start := await worker.hear(), StartRank):
+                assert start is not None
+        worker.writer.write(encode(RankStarted(start.rank_id, 8)))
+        for word in (ReadyForWorld(), Connected(1), Synced(1), Done(1), Synced(1), Synced(1)):
+            said = decode_line(encode_rank_message(EngineWord(write_rank_word(word))))
+            worker.writer.write(encode(RankSaid(start.rank_id, said)))
+        told = await place.until(lambda status: any(each.kind is EventKind.WARNING for each in status.events))
+        assert [each.message for each in told.events if each.kind is EventKind.WARNING] == [AGAIN]
+
+    launched(tls, test, spec=RUN)
 
 
 def test_a_script_that_cannot_grow_is_told_of_and_more_workers_are_given_back(tls: Path) -> None:

@@ -22,6 +22,7 @@ from elastic_runtime.engines.torch.messages import (
     PeerLost,
     Prepare,
     Prepared,
+    RankWord,
     ReadyForWorld,
     StateLost,
     StoreAnswer,
@@ -316,6 +317,23 @@ async def test_all_may_evaluate_for_longer_than_the_first_that_ends_is_followed(
     assert decide(ends, clocks, USUAL, NOW + 3600 + USUAL.recovery.max_wait).actions == ()
     [action] = decide(ends, clocks, USUAL, NOW + 3601 + USUAL.recovery.max_wait).actions
     assert isinstance(action, Finish)
+
+
+@pytest.mark.parametrize(
+    ("words", "again"), [((Synced(1),), True), ((ReadyForWorld(),), True), ((PeerLost(1), ReadyForWorld()), False)]
+)
+def test_a_training_after_the_end_is_told_of_but_no_loss_at_the_end(words: tuple[RankWord, ...], again: bool) -> None:
+    @scene
+    async def play(bench: Bench) -> None:
+        bench.session.open(("a", "b"), 1)
+        await bench.form(1, "a", "b")
+        bench.say("a", Done(1))
+        bench.say("b", Done(1))
+        assert not bench.session.fact.again
+        bench.say("a", *words)
+        assert bench.session.fact.again is again
+
+    play()
 
 
 @scene

@@ -96,6 +96,8 @@ class SessionFact:
     """Rank ids that were started for the next world and are not ready for it, the first one first."""
     done: bool = False
     """With FINISHING: all ranks have ended their training, none has ended with code 0, and none wants another world."""
+    again: bool = False
+    """With FINISHING: a rank trains once more after all had ended their training. Its world never changes any more."""
     unheard: tuple[str, ...] = ()
     """Rank ids that may have the state, too: their world was connected and has lost a rank, they run, and have told
     neither that they have it nor that they have come back."""

@@ -227,6 +227,8 @@ class Launcher:
         session = self._session.fact if self._session else None
         if session and session.static and not self._spec.fixed_size:
             self._record.trains_static()
+        if session and session.again:
+            self._record.trains_again()
         facts = Facts(
             wanted=self._share.workers,
             workers=self._pool.facts(),

@@ -94,6 +94,8 @@ class _World:
     """Its members train without a state, as far as is known."""
     given_up: bool = False
     finished: bool = False
+    again: bool = False
+    """A rank trains once more after that."""
     leaving: tuple[int, ...] | None = None
     """Ranks of whom its members were told last that they will not be in the next; None: of no other world yet."""
     told_broken: bool = False
@@ -154,6 +156,7 @@ class TorchSession(Session):
             stage=Stage.CONNECTING if self._is_whole() or waits else Stage.RETURNING,
             starting=self._starting(facts),
             done=self._state is SessionState.FINISHING and worlds.is_done(facts),
+            again=world.again,
             prepares=self.prepares,
         )
 
@@ -241,6 +244,7 @@ class TorchSession(Session):
         rank = self._running.get(rank_id)
         if rank is None or self._over:
             return
+        self._note_again(rank_id, said)
         if isinstance(said, messages.ReadyForWorld):
             self._set(rank_id, ready=True, connected=False, done=False, hung=False, part=said.part)
         elif said.world != self._world.number or rank_id not in self._world.members or rank.ready:
@@ -256,6 +260,12 @@ class TorchSession(Session):
         else:
             self._advance(rank_id, said)
         self._consider()
+
+    def _note_again(self, rank_id: str, said: messages.RankWord) -> None:
+        world = self._world
+        comes_back = isinstance(said, messages.ReadyForWorld) and not (world.broken or world.exits)
+        if world.finished and rank_id in world.members and (comes_back or isinstance(said, messages.Synced)):
+            world.again = True
 
     def _advance(self, rank_id: str, said: messages.RankWord) -> None:  # one case a word
         match said:

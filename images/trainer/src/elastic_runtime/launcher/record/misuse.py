@@ -19,6 +19,12 @@ STATIC = (
     "function that is decorated with @hvd.elastic.run"
 )
 """A warning of the run."""
+AGAIN = (
+    "the script trains once more after its training function has returned on all ranks: from now on the run acts on no "
+    "other size and on no notice, and ends if a rank is lost. Train in one function, which the state leads through all "
+    "phases"
+)
+"""A warning of the run."""
 UNJOINED = {
     "torchrun": (
         "the script trains without a process group: each rank trains a model of its own, so more ranks change nothing, "

@@ -21,7 +21,7 @@ from elastic_runtime.launcher.record.hardware import HardwareRecord
 from elastic_runtime.launcher.record.lives import Lives
 from elastic_runtime.launcher.record.lost_time import LostSeconds
 from elastic_runtime.launcher.record.machine_time import MachineTime
-from elastic_runtime.launcher.record.misuse import LOCAL_RANK, STATIC, UNJOINED, UNJOINED_ELSEWHERE
+from elastic_runtime.launcher.record.misuse import AGAIN, LOCAL_RANK, STATIC, UNJOINED, UNJOINED_ELSEWHERE
 from elastic_runtime.launcher.record.output import CheckpointLines
 from elastic_runtime.launcher.record.progress import ProgressRecord, Sizes, leaving_ranks
 from elastic_runtime.launcher.record.tracebacks import expects_torchrun, tells_of_torn_file
@@ -328,6 +328,10 @@ class RunRecord:
     def trains_static(self) -> None:
         """The script has no elastic state."""
         self._warn_once(STATIC)
+
+    def trains_again(self) -> None:
+        """The script calls a second training function."""
+        self._warn_once(AGAIN)
 
     def _warn_once(self, words: str) -> None:
         if words not in self._warned:
