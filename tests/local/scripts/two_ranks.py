@@ -136,8 +136,10 @@ def all_hear_what_one_was_told() -> None:
     state.commit()
     if hvd.rank() == 1:
         state.on_hosts_updated(1_700_000_000.25, 1)
-    with pytest.raises(HostsUpdatedInterrupt):
-        state.commit()
+    for _ in range(2):  # A script that catches it hears it again, until it is in another world.
+        with pytest.raises(HostsUpdatedInterrupt):
+            state.commit()
+    state.on_reset()
     state.commit()
 
 
