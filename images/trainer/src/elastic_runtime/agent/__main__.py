@@ -19,6 +19,7 @@ from elastic_runtime.net.sockets import split_host_and_port
 from elastic_runtime.protocol.rank_sockets import RANK_FD, RANK_FD_INODE
 from elastic_runtime.run.runobjects import IDENTITY_VARIABLE
 from elastic_runtime.run.spec import HOSTFILE, NoticeService
+from elastic_runtime.scheduling import stand_beside_ranks, stand_beside_ranks_no_more
 
 
 def parse_arguments(arguments: list[str]) -> AgentSettings:
@@ -72,8 +73,10 @@ def main() -> None:
         sys.exit(str(error))
     for variable in (RANK_FD, RANK_FD_INODE):  # Of a zygote that forked this agent as it forks ranks.
         os.environ.pop(variable, None)
+    stand_beside_ranks_no_more()
     # Before the event loop: one thread, no open sockets. Before the log: how a rank writes its own is for its script.
     ahead = zygote.fork_ahead() if zygote.is_warm() else None
+    stand_beside_ranks()
     logging.Formatter.converter = time.gmtime
     logging.basicConfig(
         level=logging.INFO,

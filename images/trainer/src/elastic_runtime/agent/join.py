@@ -32,6 +32,7 @@ from elastic_runtime.protocol.rank_sockets import RANK_FD, RANK_FD_INODE
 from elastic_runtime.retry import Retry
 from elastic_runtime.run.join import JoinToken, pin_of
 from elastic_runtime.run.spec import NoticeService
+from elastic_runtime.scheduling import stand_beside_ranks
 
 log = logging.getLogger(__name__)
 
@@ -181,6 +182,7 @@ def main(words: Sequence[str] | None = None) -> None:
         datefmt="%Y-%m-%dT%H:%M:%S",
         stream=sys.stderr,
     )
+    stand_beside_ranks()
     try:
         arguments = parse_arguments(words)
         for variable in (RANK_FD, RANK_FD_INODE):  # Of a rank in which this may run.

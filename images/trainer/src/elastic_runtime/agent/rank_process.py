@@ -18,6 +18,7 @@ from elastic_runtime.agent.python_end import end_like_python
 from elastic_runtime.protocol.rank_link import SCRIPTS
 from elastic_runtime.protocol.rank_sockets import RANK_FD, RANK_FD_INODE
 from elastic_runtime.run.jobs import NOTICE_TO_ALL
+from elastic_runtime.scheduling import stand_beside_ranks_no_more
 from elastic_runtime.script.breakpoints import refuse_breakpoints
 from elastic_runtime.script.stacks import dump_on_signal
 from elastic_runtime.world import WORLD, current_world
@@ -45,6 +46,7 @@ def _end_by_sigterm() -> None:
 
 def become(rank: Rank) -> NoReturn:
     """Turn this forked child into what was asked for, and end with its exit status."""
+    stand_beside_ranks_no_more()
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     if NOTICE_TO_ALL in os.environ:

@@ -26,6 +26,7 @@ from elastic_runtime.run.locking import take
 from elastic_runtime.run.rundir import LauncherProcess, RunDir
 from elastic_runtime.run.spec import RunSpec
 from elastic_runtime.run.status import Phase, Status
+from elastic_runtime.scheduling import stand_beside_ranks
 from elastic_runtime.slurm.jobs import SPEC as SLURM
 from elastic_runtime.spark.jobs import SPEC as SPARK
 
@@ -141,6 +142,7 @@ def main() -> None:
         sys.exit("usage: python -m elastic_runtime.launcher RUN_DIR")
     start_log()
     raise_descriptor_limit()
+    stand_beside_ranks()
     folder = RunDir(Path(sys.argv[1]).resolve())
     try:
         with folder.lock.open("a") as lock:

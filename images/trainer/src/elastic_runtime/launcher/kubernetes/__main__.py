@@ -20,6 +20,7 @@ from elastic_runtime.net.descriptors import raise_descriptor_limit
 from elastic_runtime.printable import LONG, printable
 from elastic_runtime.run.runobjects import COULD_NOT_RUN, REPLACED
 from elastic_runtime.run.status import Status
+from elastic_runtime.scheduling import stand_beside_ranks
 
 log = logging.getLogger("elastic_runtime.launcher")
 
@@ -77,6 +78,7 @@ def main() -> None:
     """Run the launcher of the pod's run, and exit with its status."""
     start_log()
     raise_descriptor_limit()
+    stand_beside_ranks()
     try:
         settings = read_settings(sys.argv[1:], os.environ)
     except PermanentError as error:
