@@ -29,17 +29,25 @@ pytestmark = pytest.mark.usefixtures("horovod", "no_thread_left")
 
 
 @pytest.mark.parametrize("name", ["lr scheduler", "ema:teacher", "a/b", "..", "", "x" * 109, "new\nline"])
-def test_a_name_that_no_part_of_a_checkpoint_can_have_is_refused(name: str) -> None:
+def test_a_name_that_no_part_of_a_checkpoint_can_have_is_refused(spec: CheckpointSpec, name: str) -> None:
     with pytest.raises(InvalidSettings, match=r"^DurableState\..*: a checkpoint cannot have a part of that name"):
-        DurableState(**{name: torch.zeros(2)})
+        DurableState(**{name: torch.zeros(2)}, checkpoint=spec)
+    DurableState(**{name: torch.zeros(2)})
+    with DurableState(**{name: 9.9}, checkpoint=spec) as state:  # Of plain values all together are one part.
+        state.commit()
+    assert getattr(DurableState(**{name: 0.0}, checkpoint=spec), name) == 9.9
 
 
 @pytest.mark.parametrize("step", [-1, MOST_STEPS + 1, 10**5000], ids=["negative", "high", "endless"])
 def test_a_step_that_no_checkpoint_can_have_is_refused(spec: CheckpointSpec, step: int) -> None:
     words = rf"^DurableState\.step: .* is not from 0 to {MOST_STEPS}, and no checkpoint of it could be found again"
-    with pytest.raises(InvalidSettings, match=words):
-        DurableState(step=step)
-    with DurableState(checkpoint=spec) as state:
+    if step > 0:
+        with pytest.raises(InvalidSettings, match=words):
+            DurableState(step=step)
+    else:
+        DurableState(step=step).commit()
+    with DurableState(checkpoint=spec, step=min(step, 0)) as state:
+        state.step = 0
         state.commit()
         state.step = step
         with pytest.raises(InvalidSettings, match=words):

@@ -414,6 +414,28 @@ class TestPods:
         bench.ledger.host_gone("old")
         assert bench.ledger.given_up(bench.now) == (set(), set())
 
+    def test_agents_of_a_launcher_before_are_killed_whoever_comes_back_first(self) -> None:
+        wishes = Wishes(1, 2, 4, 1, False)
+        hello = RunHello("only", "only", 100.0, 2, 0, LAUNCH, wishes, term=2, assigned=("pod-x",))
+        for first in (True, False):
+            bench = Bench(on_demand=True)
+            if first:
+                bench.deliver(bench.ledger.run_came(hello, bench.now))
+            for name in ("pod-x", "pod-y"):
+                bench.pod(name, Busy(0, "only", name))
+            if not first:
+                bench.deliver(bench.ledger.run_came(hello, bench.now))
+            assert bench.killed == [("only", "pod-y")]
+
+    def test_a_launcher_takes_no_pod_that_it_never_had(self) -> None:
+        bench = Bench(on_demand=True, minimum=2)
+        bench.run("only", 1)
+        for name in ("first", "idle"):
+            bench.pod(name)
+        bench.settle()
+        bench.wish(1, taken=("idle",))
+        assert bench.ledger.given_up(bench.now) == (set(), set())
+
     def test_a_pod_that_will_be_taken_is_given_up_though_its_agent_ended_first_but_not_with_anothers(self) -> None:
         bench = Bench(on_demand=True)
         bench.run("other", 1)

@@ -119,26 +119,26 @@ def test_a_communication_hook_has_the_new_process_group(wrappers: Wrappers) -> N
     assert seen[0] is dist.group.WORLD
 
 
-@pytest.mark.parametrize(("in_training", "in_place"), [(False, False), (True, True)])
-def test_one_with_a_state_that_changes_is_refused_where_its_wrapper_goes_on(
-    wrappers: Wrappers, in_training: bool, in_place: bool
+def test_one_with_a_state_that_changes_is_refused_where_its_wrapper_goes_on_in_place(wrappers: Wrappers) -> None:
+    with wrappers.in_training(in_place=True), pytest.raises(InvalidSettings, match="PowerSGDState, would differ"):
+        register()
+
+
+def test_one_of_before_the_training_function_is_refused_there_and_not_in_a_script_without_one(
+    wrappers: Wrappers,
 ) -> None:
-    if in_training:
-        with wrappers.in_training(in_place=in_place):
-            refuse()
-    else:
-        refuse()
+    register()
+    with pytest.raises(InvalidSettings, match="PowerSGDState, would differ"), wrappers.in_training():
+        raise AssertionError("it does not begin")
 
 
-def refuse() -> None:
-    wrapper = DistributedDataParallel(nn.Linear(2, 1))
-    with pytest.raises(InvalidSettings, match="PowerSGDState, would differ"):
-        wrapper.register_comm_hook(PowerSGDState(None), powerSGD_hook)
+def register() -> None:
+    DistributedDataParallel(nn.Linear(2, 1)).register_comm_hook(PowerSGDState(None), powerSGD_hook)
 
 
 def test_one_is_taken_where_each_world_has_its_own_wrapper(wrappers: Wrappers) -> None:
     with wrappers.in_training():
-        DistributedDataParallel(nn.Linear(2, 1)).register_comm_hook(PowerSGDState(None), powerSGD_hook)
+        register()
 
 
 def test_mixed_precision_registers_its_own(wrappers: Wrappers) -> None:

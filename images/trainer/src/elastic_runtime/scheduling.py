@@ -16,14 +16,14 @@ def stand_beside_ranks() -> None:
     sched(7)). Each word of a rank wakes an agent and a launcher. If each takes a core at once, one rank loses it, and
     all others wait for that rank. A scheduling policy that was chosen for this process stays.
     """
-    if os.sched_getscheduler(0) == os.SCHED_OTHER:
-        with contextlib.suppress(OSError):
+    with contextlib.suppress(OSError):  # A sandbox may forbid it.
+        if os.sched_getscheduler(0) == os.SCHED_OTHER:
             os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
             os.environ[VARIABLE] = "1"
 
 
 def stand_beside_ranks_no_more() -> None:
     """Undo that, in a child that has inherited it."""
-    if os.environ.pop(VARIABLE, None) and os.sched_getscheduler(0) == os.SCHED_BATCH:
-        with contextlib.suppress(OSError):
+    with contextlib.suppress(OSError):
+        if os.environ.pop(VARIABLE, None) and os.sched_getscheduler(0) == os.SCHED_BATCH:
             os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))

@@ -69,7 +69,9 @@ RUN_NAME_KEY, CLUSTER_KEY = "run_name", "cluster"
 DEFAULT_POOL = "default_pool"
 EARLIER = timedelta(minutes=2)
 """Where Airflow itself ends deferred tasks at their ``execution_timeout``: time before it for the run's end, a worker
-slot, and the task's last method. Of a short timeout, a quarter."""
+slot, and the task's last method. Of a short timeout, a quarter, or :data:`LEAST_EARLIER`."""
+LEAST_EARLIER = timedelta(seconds=40)
+"""The same at least, or half of a timeout that is shorter than twice that."""
 IN_LOOP = (
     "A training cannot be in a loop of Airflow: its iterations have the same ids, so they would share one run and its "
     "checkpoints. Map it over the values instead: .expand(command=[...])"
@@ -149,7 +151,7 @@ class ElasticTrainingOperator(StartsRuns, EndsRuns, TrainingArguments, RendersSe
         deferrable: Wait in the triggerer. Default: Airflow's ``[operators] default_deferrable``.
         kwargs: Parameters of every operator. ``execution_timeout`` counts from the start of the try and continues
             while the task is deferred. With Airflow 2, a deferred training ends two minutes earlier, or a quarter of a
-            timeout below eight minutes.
+            timeout below eight minutes, but 40 s at least, or half of it.
 
     Raises:
         InvalidSettings: at parse, for what is known then.
@@ -351,7 +353,8 @@ class ElasticTrainingOperator(StartsRuns, EndsRuns, TrainingArguments, RendersSe
         if not times_out_deferred_tasks():
             return utc_now() + self.execution_timeout
         began = task_instance.start_date or utc_now()
-        deadline: datetime = began + self.execution_timeout - min(EARLIER, self.execution_timeout / 4)
+        least = min(LEAST_EARLIER, self.execution_timeout / 2)
+        deadline: datetime = began + self.execution_timeout - min(EARLIER, max(self.execution_timeout / 4, least))
         return deadline
 
     @staticmethod

@@ -148,12 +148,14 @@ class CancelTrainingOperator(BaseOperator):
         while True:
             try:
                 found = await training.find(cluster)
-                await self._cancel(cluster, found)
+                asked = await self._cancel(cluster, found)
                 status = await cluster.status(found)
                 if status.phase is Phase.SUCCEEDED or training.is_latest:
                     return found
-                # A task that waits for a run that was cancelled is not retried; one that is to be retried saw none.
-                if status.failure is FailureKind.CANCELLED and (await watch.look()).state != _RETRIED:
+                # A task that waits for a run that we have cancelled is not retried; one that is to be retried saw none.
+                # One whose own time was over, or that was cleared, has cancelled its run, too, and begins another.
+                cancelled = asked and status.failure is FailureKind.CANCELLED
+                if cancelled and (await watch.look()).state != _RETRIED:
                     return found
                 why = f"the training run {found.name} has {status.phase} ({status.reason})"
             except RunNotFound as gone:
@@ -169,16 +171,19 @@ class CancelTrainingOperator(BaseOperator):
             self._miss(f"{why}, and {unfinished}: its next run has not begun and ended")
             await asyncio.sleep(_BEAT)
 
-    async def _cancel(self, cluster: Cluster, ref: RunRef) -> None:
-        # A run that is over is left as it is: its result may still have to be taken.
+    async def _cancel(self, cluster: Cluster, ref: RunRef) -> bool:
+        """Return whether it was asked to end: one that is over is left as it is, as its result may have to be taken."""
+        asked = False
         while not (await cluster.status(ref)).phase.final:
             self._missing = f"the training run {ref.name} has not ended"
             await cluster.cancel(ref, f"task {self.task_id} of DAG {self.dag_id} ends it", None)
+            asked = True
             self.log.info("The training run %s was asked to end", ref.name)
             async with aclosing(cluster.watch(ref, None, _BEAT)) as updates:
                 async for update in updates:
                     if isinstance(update, StatusChanged) and update.status.phase.final:
-                        return
+                        return asked
+        return asked
 
     def _miss(self, words: str) -> None:
         """What is waited for, as an error would say it."""

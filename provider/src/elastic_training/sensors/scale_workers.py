@@ -168,7 +168,7 @@ class ScaleWorkersSensor(ScalesTraining, BaseSensorOperator):
         return bool(getattr(self, "silent_fail", False))
 
     def _began(self, context: Any) -> datetime:
-        """Of this try, before any reschedule."""
+        """Of this try; in reschedule mode, of the first look that Airflow knows of."""
         if self.reschedule and (first := first_reschedule(context)):
             return first
         return _datetime(context["ti"].start_date)

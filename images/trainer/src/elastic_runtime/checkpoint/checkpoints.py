@@ -39,6 +39,8 @@ PartWriter = Callable[[PartStream], None]
 Record = Callable[[str, Manifest, bytes], None]
 """Notes a checkpoint that is about to be published, perhaps in another thread. Raises nothing."""
 
+SKEW = 60.0
+"""Seconds that clocks of a run's machines may be apart."""
 _log = script_logger(__name__)
 _CHUNK = 1 << 20
 _BESIDE = 1 << 18
@@ -264,7 +266,7 @@ class Checkpoints:
 
         A store that does not answer, or refuses, keeps it, and the log says so: what was published is published.
         What :meth:`newest` has passed over without a proof of damage is neither counted nor removed, nor is one of the
-        same fence with a higher step.
+        same fence with a higher step that is no older.
 
         Args:
             newest: what was published last; it stays.
@@ -390,10 +392,13 @@ def _numbers(name: str) -> tuple[int, int, int]:
 
 
 def _is_further(name: str, other: str) -> bool:
-    """Whether it is of the same fence, and of a higher step."""
-    fence, step, _ = _numbers(name)
-    its_fence, its_step, _ = _numbers(other)
-    return fence == its_fence and step > its_step
+    """Whether it is of the same fence, of a higher step, and no older, but for how far clocks may be apart.
+
+    An older one is of a training that has gone back, as to the begin of another phase.
+    """
+    fence, step, time = _numbers(name)
+    its_fence, its_step, its_time = _numbers(other)
+    return fence == its_fence and step > its_step and time > its_time - SKEW * 1000
 
 
 def _by_progress(name: str) -> tuple[int, int, int]:

@@ -64,11 +64,16 @@ class Replacing:
         """By uid: pods whose agents were lost, until they are deleted."""
         self._ended: set[str] = set()
         """Uids of those that are."""
+        self._given_up: set[str] = set()
+        """Uids of pods that are deleted, since their machines will be taken."""
         self._refused = False
 
     def give_up(self, pod: Pod) -> None:
-        """Nothing of the world is in it any more: have it deleted, unless it is already going."""
-        if not pod.going and pod.node and pod.uid in self._there(pod.node):
+        """Nothing of the world is in it any more: have it deleted, unless it is already going. May be called again."""
+        if pod.going or pod.uid in self._given_up:
+            return
+        if pod.node and pod.uid in self._there(pod.node):
+            self._given_up.add(pod.uid)
             self._doomed.put_nowait(pod)
 
     def look(self) -> None:

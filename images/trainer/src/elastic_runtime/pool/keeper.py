@@ -153,6 +153,7 @@ class Keeper:
         task = asyncio.current_task()
         assert task is not None  # a coroutine runs in one
         self._serving.add(task)
+        hello = None
         try:
             end_when_silent(writer.get_extra_info("socket"), SILENCE)
             async with asyncio.timeout(GREETING):
@@ -171,6 +172,8 @@ class Keeper:
                 raise InvalidDocument("somebody with a certificate of this pool connected, but said no hello")
         except InvalidDocument as error:
             self._limited_log.warning("a connection to the pool: %s", printable(error))
+            if not isinstance(hello, RunHello):  # It may be a host, for which runs wait.
+                self._refused = self._now(), printable(error)
             await self._refuse(writer, printable(error))
         except OSError as error:
             self._limited_log.warning("a connection to the pool: %s", printable(str(error) or "no hello in time"))
@@ -179,7 +182,6 @@ class Keeper:
             self._serving.discard(task)
 
     async def _refuse(self, writer: asyncio.StreamWriter, reason: str) -> None:
-        self._refused = self._now(), reason
         with contextlib.suppress(OSError):
             writer.write(FROM_KEEPER.write(Refused(reason)))
             async with asyncio.timeout(FAREWELL):

@@ -55,6 +55,8 @@ class _Worker:
     born: float = 0.0
     killed: float | None = None
     """When it was told to be killed."""
+    before: str = ""
+    """Uid of the run that had it before it was free."""
 
 
 @dataclass(slots=True, eq=False)
@@ -66,6 +68,8 @@ class _Run:
     has: int
     next_worker: int
     term: int = 0
+    known: set[str] = field(default_factory=set)
+    """Names of workers that its launcher was ever told of: agents of others dial an earlier launcher."""
     told: Granted | None = None
     lost: float | None = None
     """When its launcher's connection ended; None: it is here."""
@@ -175,12 +179,11 @@ class Ledger:
         count = max([hello.next_worker, before.next_worker if before else 0, *(number + 1 for number in used)])
         has = before.has if before else hello.has
         since = min(hello.since, before.since) if before else hello.since
-        self._runs[hello.uid] = _Run(hello.run, since, hello.launch, hello.wishes, has, count, hello.term)
+        known = set(hello.assigned)
+        self._runs[hello.uid] = _Run(hello.run, since, hello.launch, hello.wishes, has, count, hello.term, known)
         self._unknown.pop(hello.uid, None)
-        if before is None or hello.term == before.term:
-            return self._ends(hello.uid, hello.wishes, now)
-        # Agents of the launcher before dial that one alone.
-        return [order for each in self._of(hello.uid) for order in self._kill(each, now)]
+        strays = [order for each in self._of(hello.uid) if each.name not in known for order in self._kill(each, now)]
+        return [*strays, *self._ends(hello.uid, hello.wishes, now)]
 
     def run_wishes(self, uid: str, wishes: Wishes, now: float) -> Orders:
         """A launcher wishes for something else. Raises InvalidDocument if it cannot be."""
@@ -190,7 +193,8 @@ class Ledger:
 
     def _ends(self, uid: str, wishes: Wishes, now: float) -> Orders:
         if self._on_demand:  # Their agents may have ended by now.
-            taken = {each.host for each in self._workers if each.host in wishes.taken and each.uid in (uid, "")}
+            own = [each for each in self._workers if (each.uid or each.before) == uid]
+            taken = {each.host for each in own if each.host in wishes.taken}
             self._taken |= taken
             for host in taken:
                 self.host_leaves(host)
@@ -217,7 +221,14 @@ class Ledger:
             self._workers.append(_Worker(hello.host, busy.place, busy.uid, busy.worker, now))
             if busy.uid not in self._runs:
                 self._unknown.setdefault(busy.uid, now)
-        return [order for uid, run in self._runs.items() for order in self._ends(uid, run.wishes, now)]
+        strays = [
+            order
+            for uid, run in self._runs.items()
+            for each in self._of(uid)
+            if each.host == hello.host and each.name not in run.known
+            for order in self._kill(each, now)
+        ]
+        return strays + [order for uid, run in self._runs.items() for order in self._ends(uid, run.wishes, now)]
 
     def host_gone(self, host: str) -> None:
         """A host's connection has ended. If it lives, it dials again, and tells what agents it has."""
@@ -246,6 +257,7 @@ class Ledger:
                 elif run:
                     run.retry.succeeded()
                 uid, each.uid, each.name, each.killed = each.uid, "", "", None
+                each.before = uid
                 if run and run.lost is None:
                     orders += self._tell(uid, run)
         if host in self._leaving:
@@ -318,6 +330,7 @@ class Ledger:
             worker.uid, worker.name, worker.born = uid, worker.host, now
             if not self._on_demand:
                 worker.name, run.next_worker = f"worker-{run.next_worker}", run.next_worker + 1
+            run.known.add(worker.name)
             forks.append((worker.host, ForkAgent(worker.place, uid, worker.name, run.launch)))
         return [*self._tell(uid, run), *forks]  # The launcher expects an agent before that dials.
 

@@ -59,6 +59,8 @@ class KeptFolder:
         self._spec, self._link = spec, link
         self.at_exit = AtExit(self.upload)
         self._lock = threading.Lock()
+        self._thread = 0
+        """That has the lock. A signal's handler may come here in the same one, which cannot wait for itself."""
         self._store: CheckpointStore | None = None
         self._is_first = self._was_first = False
         self._before: dict[str, _Version] | None = None
@@ -102,9 +104,10 @@ class KeptFolder:
 
     def _in_store(self, act: Callable[[CheckpointStore, int], None]) -> None:
         spec = self._spec
-        if spec is None:
+        if spec is None or self._thread == threading.get_ident():
             return
         with self._lock:
+            self._thread = threading.get_ident()
             try:
                 self._store = self._store or open_store(spec.uri)
                 with closing(self._store) as store:
@@ -115,6 +118,8 @@ class KeptFolder:
                 _log.warning("outputs are not kept: %s", printable(error))
             except (StoreUnavailable, OSError) as error:
                 _log.warning("outputs are not in the store now, training goes on: %s", printable(error))
+            finally:
+                self._thread = 0
 
     def _upload(self, store: CheckpointStore, fence: int) -> None:
         if self._before is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from functools import cache
 from typing import NamedTuple
-from weakref import ReferenceType, WeakKeyDictionary, ref
+from weakref import ReferenceType, WeakKeyDictionary, WeakSet, ref
 
 import torch
 from torch import Tensor
@@ -93,6 +93,8 @@ class GradientsAtCommits:
 _steps: WeakKeyDictionary[Optimizer, int] = WeakKeyDictionary()
 _carried: WeakKeyDictionary[Optimizer, list[_Seen]] = WeakKeyDictionary()
 """Gradients that a commit came upon, and that were not complete."""
+_grown = WeakSet[Optimizer]()
+"""Optimizers whose last step had such gradients."""
 
 
 @cache
@@ -102,13 +104,19 @@ def _watch_steps() -> None:
 
 
 def _begins(optimizer: Optimizer) -> None:
-    """Refuse a step of gradients that were added to since a commit.
+    """Refuse a step of gradients that were added to since a commit, as was the one before.
+
+    One alone may be right: a script that skips a step, and sets the gradients to 0 in place, looks the same.
 
     Raises:
         InvalidSettings: it is one.
     """
     carried = _carried.pop(optimizer, None)
-    if carried and any(each.has_grown for each in carried):
+    if not (carried and any(each.has_grown for each in carried)):
+        _grown.discard(optimizer)
+    elif optimizer not in _grown:
+        _grown.add(optimizer)
+    else:
         problem = "optimizer.step() has gradients that were added up over a commit(), and a new rank has only the last"
         remedy = "Commit after optimizer.step() alone. To accumulate gradients, use MicroBatches"
         raise InvalidSettings("DurableState.optimizer", problem, remedy)

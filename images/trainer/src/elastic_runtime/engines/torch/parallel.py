@@ -52,6 +52,9 @@ class Wrappers:
         self._before: _Made = weakref.WeakKeyDictionary()
         self._within: _Made = weakref.WeakKeyDictionary()
         self._in_training = self._stays = self._makes = False
+        self._states: list[object] = []
+        """Those that may change, of hooks that the script has registered before its training function; without that, no
+        world changes."""
         self._init: Any = None
 
     def watch(self) -> None:
@@ -70,8 +73,10 @@ class Wrappers:
 
         @functools.wraps(register)
         def registered(wrapper: DistributedDataParallel, state: object, hook: Callable[..., Any]) -> None:
-            if not self._makes and (wrapper in self._before or (self._stays and wrapper in self._within)):
+            if not self._makes and self._stays and wrapper in self._within:
                 _check_fixed(state)
+            elif not self._makes and wrapper in self._before and not _is_fixed(state):
+                self._states.append(state)
             register(wrapper, state, hook)
 
         DistributedDataParallel.register_comm_hook = registered  # type: ignore[method-assign, assignment]
@@ -82,7 +87,13 @@ class Wrappers:
 
         Args:
             in_place: it goes on in the next world, with what it has made.
+
+        Raises:
+            InvalidSettings: a communication hook of one that was made before has a state that may change.
         """
+        states, self._states = self._states, []
+        for state in states:
+            _check_fixed(state)
         self._within.clear()
         self._in_training, self._stays = True, in_place
         try:
@@ -150,6 +161,12 @@ class Wrappers:
         return maximum(numbers, self._is_broken)
 
 
+def _is_fixed(state: object) -> bool:
+    """Whether a communication hook's state is known not to change, or is the usual process group."""
+    usual = distributed_c10d._world.default_pg
+    return state is None or state is usual or isinstance(state, bool | int | float | str)
+
+
 def _check_fixed(state: object) -> None:
     """Refuse a communication hook's state that a new rank would not have.
 
@@ -159,7 +176,7 @@ def _check_fixed(state: object) -> None:
     Raises:
         InvalidSettings: it may change, or is a process group other than the usual one.
     """
-    if state is None or isinstance(state, bool | int | float | str) or state is distributed_c10d._world.default_pg:
+    if _is_fixed(state):
         return
     problem = f"the hook's state, a {type(state).__qualname__}, would differ between new ranks and the others"
     remedy = "Make DistributedDataParallel in a function under elastic.run without in_place=True, or use another hook"

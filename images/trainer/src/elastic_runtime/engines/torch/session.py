@@ -295,7 +295,8 @@ class TorchSession(Session):
     def _begun(self, rank_id: str) -> None:
         """The last of all members tells of it, in whatever order their agents bring what came after.
 
-        One whose training is over may have ended by then, and others may have missed it. A loss is another matter.
+        One whose training is over may have ended by then, and others may have missed it. Where one that was killed or
+        has failed is heard of first, the world does not count.
         """
         world = self._world
         was_complete = world.begun.issuperset(world.members)

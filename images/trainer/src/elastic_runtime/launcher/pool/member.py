@@ -268,26 +268,27 @@ class PoolMember(WorkerSet):
                 granted, self._problem = True, ""
                 self._heard(message)
             if isinstance(message, Refused):
-                self._is_refused(message.reason)
+                self._has_no_keeper(f"refuses this run: {message.reason}")
             elif not granted:
-                self._is_refused("it ends the connection, and its log says why")
+                self._has_no_keeper("ends each connection; its log may say why")
         except InvalidDocument as error:
-            self._is_refused(str(error))
+            self._has_no_keeper(f"says what this launcher does not understand: {error}")
         finally:
             self._writer = None
             writer.transport.abort()
         return granted
 
-    def _is_refused(self, reason: str) -> None:
-        problem = f"the keeper of pool {self._pool.name} refuses this run: {printable(reason)}"
+    def _has_no_keeper(self, why: str) -> None:
+        problem = f"the keeper of pool {self._pool.name} {printable(why)}"
         if problem != self._problem:
             self._problem = problem
             log.warning("%s", problem)
             self._on_change()
 
     def _hello(self) -> RunHello:
-        spec, has = self._spec, self._granted.workers
-        return RunHello(spec.name, spec.uid, self._since, has, self._next, self._launch, self._wishes, self._term)
+        spec, granted = self._spec, self._granted
+        place = (spec.name, spec.uid, self._since, granted.workers, self._next)
+        return RunHello(*place, self._launch, self._wishes, self._term, granted.assigned)
 
     def _heard(self, granted: Granted) -> None:
         now = time.monotonic()

@@ -80,8 +80,6 @@ class PodsKeeperPlace(KeeperPlace):
         self._costs = DeletionCosts(client, self._pods)
         self._now = asyncio.get_running_loop().time
         self._replacing = Replacing(client, self._pods, self._now, math.inf, self._log_replaced)
-        self._given_up: set[str] = set()
-        """Uids of pods."""
         self._wanted: int | None = None
         """Hosts; None: nothing was divided yet."""
         self._status: PoolStatus | None = None
@@ -151,12 +149,10 @@ class PodsKeeperPlace(KeeperPlace):
 
     @override
     def give_up(self, taken: Collection[str], stuck: Collection[str]) -> None:
-        for pod in [each for each in self._pods.objects.values() if each.uid not in self._given_up]:
+        for pod in list(self._pods.objects.values()):
             if pod.name in stuck:
-                self._given_up.add(pod.uid)
                 self._replacing.end_now(pod, "its agent does not end")
             elif pod.name in taken:
-                self._given_up.add(pod.uid)
                 self._replacing.give_up(pod)
 
     def _log_replaced(self) -> None:

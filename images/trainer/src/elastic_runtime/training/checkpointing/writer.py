@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -91,6 +92,8 @@ class CheckpointWriter:
         self._urgent = -1
         """Serial of the newest save that was given for a notice."""
         self._executor: ThreadPoolExecutor | None = None
+        self._submitting = 0
+        """The thread that gives the executor something, which has a lock for that."""
         self._writing: list[Future[None]] = []
 
     def due(self) -> bool:
@@ -155,7 +158,7 @@ class CheckpointWriter:
 
     def ahead(self, prepare: Callable[[], None]) -> None:
         """Call it in the writing thread, after what is under way."""
-        self._running().submit(prepare)
+        self._submit(prepare)
 
     def begin(self, snapshot: Snapshot, *, handover: bool = False, if_absent: bool = False) -> None:
         """Write it in the background, after those that are under way.
@@ -173,13 +176,15 @@ class CheckpointWriter:
             self._handover, self._urgent = self._started, snapshot.serial
             self._wanted = False
         switch_interval.begin()
-        self._writing.append(self._running().submit(self._write_and_go_on, snapshot, handover, if_absent))
+        self._writing.append(self._submit(self._write_and_go_on, snapshot, handover, if_absent))
 
     def collect(self) -> None:
         """Forget what is written. Raises what went wrong, as OwnershipLost; an unavailable store does not count."""
         # One thread writes in the order given: what is done is at the front. Asked once each, for it may end meanwhile.
-        while self._writing and self._writing[0].done():
-            self._writing.pop(0).result()
+        while (writing := self._writing[:1]) and writing[0].done():
+            with contextlib.suppress(ValueError):  # A signal's handler has collected it.
+                self._writing.remove(writing[0])
+            writing[0].result()
 
     def close(self) -> None:
         """Wait for what is under way, and end the thread; metrics are written, too. Raises as :meth:`collect`."""
@@ -189,7 +194,9 @@ class CheckpointWriter:
         kept_outputs.upload()
 
     def _shut(self) -> None:
-        if self._executor is not None:
+        if self._submitting == threading.get_ident():  # In a signal's handler, which cannot wait for its own thread.
+            wait(self._writing)
+        elif self._executor is not None:
             self._executor.shutdown(wait=True)
             self._executor = None
         self.collect()
@@ -205,10 +212,14 @@ class CheckpointWriter:
         self._shut()
         self._write(snapshot, handover=False, since=since)
 
-    def _running(self) -> ThreadPoolExecutor:
+    def _submit(self, function: Callable[..., None], *arguments: object) -> Future[None]:
         if self._executor is None:
             self._executor = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
-        return self._executor
+        self._submitting = threading.get_ident()
+        try:
+            return self._executor.submit(function, *arguments)
+        finally:
+            self._submitting = 0
 
     def _write_and_go_on(self, snapshot: Snapshot, handover: bool, if_absent: bool) -> None:
         try:

@@ -39,7 +39,7 @@ from elastic_runtime.training.state.fingerprint import Fingerprint, fingerprint
 from elastic_runtime.training.state.handlers import ForeignHandler, check_storable
 from elastic_runtime.training.state.resuming import take_newest
 from elastic_runtime.training.state.save_cost import MOST_CALLS, SaveCost
-from elastic_runtime.training.state.values import StateValues, check_names
+from elastic_runtime.training.state.values import StateValues, check_names, check_parts, check_stored_step
 from elastic_runtime.training.state.verification import CommitChecks, Verify, check_verify
 from elastic_runtime.training.whole_numbers import whole_number
 from elastic_runtime.world import current_world
@@ -171,9 +171,8 @@ class DurableState:
         self._link, self._clock = link or shared_link(), clock
         self._progress = ProgressLine(self._link, clock)
         self._cost, self._copied, self._at_exit = SaveCost(), (0.0, 0.0), AtExit(self._write_last)
-        self._serial = 0
-        self._told_stopped = float("-inf")
-        """When that was told last."""
+        self._serial, self._told_stopped = 0, float("-inf")
+        """Number of saves; when it was told last that the state stands."""
         self._taken_at = utc_now()
         self._is_writer = self._has_commits = self._has_prepared = self._has_warned = self._leaves = False
         self._left_at_commit = False  # Its last world; and no object that is kept was replaced since then.
@@ -186,6 +185,7 @@ class DurableState:
         self._turn = threading.RLock()
         """Held by the thread that saves the state or uses its writer; never in a collective."""
         if spec is not None:
+            check_parts(self._values.part_names)
             self._checkpoints = Checkpoints(open_store(spec.uri), spec.fence, spec.keep, spec.owner)
             self._writer = writer = CheckpointWriter(self._checkpoints, spec.every, self._link, clock)
             commits = self._notices.last_commit.commits
@@ -326,6 +326,8 @@ class DurableState:
 
     def _make_commit(self) -> None:
         """All ranks, at the same call of :meth:`commit`."""
+        if self._spec is not None:
+            check_stored_step(int(self.step))
         self._calls = 0
         self.save()
         if (words := self._cost.saved(*self._copied, self._commit_every)) and self._world.rank == 0:

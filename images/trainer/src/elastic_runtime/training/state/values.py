@@ -54,6 +54,11 @@ class StateValues:
         self._save_attributes()
 
     @property
+    def part_names(self) -> tuple[str, ...]:
+        """Return the names of those that are a part of a checkpoint each."""
+        return (*self.handlers, *self._live().trees)
+
+    @property
     def step(self) -> int:
         """The global step of the last save."""
         return int(self.plain["step"])
@@ -227,10 +232,15 @@ class Attributes:
 
 
 def check_names(state: type, names: Iterable[str]) -> None:
-    """Raises InvalidSettings for one that is taken, or that no part of a checkpoint can have."""
+    """Raises InvalidSettings for one that is taken."""
     for name in names:
         if hasattr(state, name) or name.startswith("_"):
             raise InvalidSettings(f"DurableState.{name}", "the name is taken by the state itself", "Choose another")
+
+
+def check_parts(names: Iterable[str]) -> None:
+    """Raises InvalidSettings for a name that no part of a checkpoint can have."""
+    for name in names:
         if PART.fullmatch(name + SUFFIX) is None:
             problem = "a checkpoint cannot have a part of that name"
             remedy = f"Use letters, digits and _, and at most {LONGEST_PART - len(SUFFIX)} characters"
@@ -268,6 +278,12 @@ def sort_attributes(family: Family, values: Mapping[str, Any]) -> Attributes:
 def _check_step(step: object) -> None:
     if type(step) is not int:
         raise InvalidSettings("DurableState.step", f"{step!r} is not an int", "Give int(…)")
+    if step > MOST_STEPS:
+        check_stored_step(step)
+
+
+def check_stored_step(step: int) -> None:
+    """Raises InvalidSettings for one that no checkpoint can have."""
     if not 0 <= step <= MOST_STEPS:
         found = step if abs(step) <= MOST_STEPS else "a number with more digits"
         problem = f"{found} is not from 0 to {MOST_STEPS}, and no checkpoint of it could be found again"
