@@ -225,6 +225,53 @@ class TestEpochEnds:
         assert state.step == 5
 
 
+class TestSeveralPlans:
+    """Batches of an epoch with a state that has counted the steps of other ones."""
+
+    OWN = tf.data.Dataset.from_tensor_slices((FEATURES, LABELS)).batch(2).repeat()
+
+    @pytest.mark.parametrize("every", [1, 2])
+    @pytest.mark.parametrize("first", ["fit", "sequence"])
+    def test_steps_of_the_scripts_own_batches_count(self, first: str, every: int) -> None:
+        model = made()
+        state = ChangingState(model)
+        batches = GlobalBatches((FEATURES, LABELS), 5, 0, state, epochs=1)
+        if first == "fit":
+            batches.fit(model, verbose=0)
+        else:
+            model.fit(batches.sequence(), shuffle=False, callbacks=[Elastic(state)], verbose=0)
+        callbacks = [Elastic(state, commit_every=every)]
+        model.fit(self.OWN, steps_per_epoch=6, epochs=2, callbacks=callbacks, verbose=0)
+        assert state._commits == [1, 2, *range(2 + every, 15, every)]
+        assert int(model.optimizer.iterations) == 14
+
+    @pytest.mark.parametrize("every", [1, 2])
+    def test_steps_count_where_keras_knows_no_end(self, every: int) -> None:
+        model = made()
+        state = ChangingState(model)
+        GlobalBatches((FEATURES, LABELS), 5, 0, state, epochs=1).sequence()  # Two steps, and for no fit.
+        endless = self.OWN.take(7).filter(lambda *_: True)
+        model.fit(endless, callbacks=[Elastic(state, commit_every=every)], verbose=0)
+        assert state._commits == ([*range(1, 8)] if every == 1 else [2, 4, 6, 7])
+        assert state.step == 7
+
+    @pytest.mark.parametrize("way", ["fit", "sequence", "dataset"])
+    def test_each_of_two_has_its_own_epochs(self, way: str) -> None:
+        model = made()
+        state = ChangingState(model)
+        ends = Ends(state)
+        long, short = (GlobalBatches((FEATURES, LABELS), size, 0, state, epochs=1) for size in (1, 5))
+        given: dict[str, Any] = {"validation_data": (FEATURES, LABELS), "verbose": 0}
+        if way == "fit":
+            long.fit(model, callbacks=[ends], **given)
+        else:
+            data = getattr(long, way)()
+            model.fit(data, shuffle=False, callbacks=[ends, Elastic(state)], **given)
+        assert len(short) == 2
+        assert state._commits == [*range(1, 11)]
+        assert ends.seen == [(0, 9)]
+
+
 class Watch(tf.keras.callbacks.Callback):
     """Notes what Keras tells callbacks."""
 

@@ -72,7 +72,6 @@ class GlobalBatches(BatchPosition):
             samples, size, seed, state,
             epochs=epochs, shuffle=shuffle, drop_last=drop_last, position=position, world=world,
         )  # fmt: skip
-        note_plan(state, position, self.plan)
         self._has_warned = False
 
     def __iter__(self) -> Iterator[Batch]:
@@ -91,6 +90,7 @@ class GlobalBatches(BatchPosition):
         Raises:
             InvalidSettings: a sample is not ``(x, y)``.
         """
+        note_plan(self.state, self.position, self.plan)
         return _Epoch(self, list(self.shares(one_epoch=True)))
 
     def dataset(self) -> Any:
@@ -137,7 +137,7 @@ class GlobalBatches(BatchPosition):
             return
         own = {"verbose": 2 if self.world.rank == 0 else 0, **arguments}
         epochs = _Epoch(self, list(self.shares(one_epoch=True)), goes_on=True)
-        elastic = Elastic(self.state, commit_every=commit_every, position=self.position)
+        elastic = Elastic(self.state, commit_every=commit_every, position=self.position, plan=self.plan)
         model.fit(
             epochs, initial_epoch=self.step // self.plan.steps_per_epoch, epochs=self.plan.epochs,
             shuffle=False, callbacks=[*callbacks, _Progress(epochs), elastic], **own,

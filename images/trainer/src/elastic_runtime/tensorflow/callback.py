@@ -15,11 +15,11 @@ from elastic_runtime.training.reporting import report
 _FITTING: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
 """Models in ``fit``, with their ``steps_per_execution``."""
 _PLANS: WeakKeyDictionary[Any, dict[str, BatchPlan]] = WeakKeyDictionary()
-"""States whose steps are those of a ``GlobalBatches``: its plan, by the attribute that counts them."""
+"""Plans of batches that the next ``fit`` gets, by the state and its attribute that counts them."""
 
 
 def note_plan(state: Any, position: str, plan: BatchPlan) -> None:
-    """Have :class:`Elastic` find out where an epoch and the training end."""
+    """Have the next ``fit`` with :class:`Elastic` find out where an epoch and the training end."""
     _PLANS.setdefault(state, {})[position] = plan
 
 
@@ -53,17 +53,22 @@ class Elastic(tf.keras.callbacks.Callback):  # type: ignore[misc]  # Keras has n
         commit_every: steps from one commit to the next, and from one report to the next; an epoch's last step has both,
             too.
         position: name of the state's attribute that counts the steps.
+        plan: for ``GlobalBatches.fit``. None: of the last ``sequence()`` or ``dataset()``, if no other ``fit`` had it.
 
     Raises:
         InvalidSettings: in ``fit``, if Keras tunes ``steps_per_execution`` itself; with ``BackupAndRestore``; or if the
             optimizer has ``use_ema``, and this ``fit`` is not that of all epochs that are left of a ``GlobalBatches``.
     """
 
-    def __init__(self, state: Any, *, commit_every: int = 1, position: str = "step") -> None:
+    def __init__(
+        self, state: Any, *, commit_every: int = 1, position: str = "step", plan: BatchPlan | None = None
+    ) -> None:
         super().__init__()
         self._state, self._every, self._position = state, commit_every, position
+        self._given = self._plan = plan
         self._committed = self._first = 0
-        self._ended: int | None = None
+        self._ended: tuple[int, Mapping[str, Any] | None] | None = None
+        """An epoch's last step that does not count yet, and its logs."""
         self._rate: Any = None
 
     def on_train_begin(self, _logs: Mapping[str, Any] | None = None) -> None:
@@ -75,7 +80,8 @@ class Elastic(tf.keras.callbacks.Callback):  # type: ignore[misc]  # Keras has n
         if getattr(self.model, "_training_state", None) is not None:
             problem = "BackupAndRestore puts weights and an epoch back that are not those of the state"
             raise InvalidSettings("Elastic.callbacks", problem, "Leave it out: the state's checkpoints do the same")
-        plan = self._plan
+        noted = _PLANS.get(self._state, {}).pop(self._position, None)
+        self._plan = plan = self._given or noted
         if plan is not None and self.params["epochs"] < plan.epochs and getattr(self.model.optimizer, "use_ema", False):
             problem = (
                 "at the end of each fit, Keras has the averages as weights, and the training would go on from them"
@@ -102,13 +108,15 @@ class Elastic(tf.keras.callbacks.Callback):  # type: ignore[misc]  # Keras has n
     def on_train_batch_begin(self, batch: int, _logs: Mapping[str, Any] | None = None) -> None:
         """Note the first batch of an execution, which has several with ``steps_per_execution``."""
         self._first = batch
+        if self._ended is not None:  # The plan's epoch has ended, and Keras' goes on.
+            self._count_last(self._ended[1])
 
     def on_train_batch_end(self, batch: int, logs: Mapping[str, Any] | None = None) -> None:
         """Report and commit as the class describes. Raise the engine's interrupt."""
         before = getattr(self._state, self._position)
         step = before + batch + 1 - self._first
         if self._ends_epoch(step, batch):
-            self._ended = step  # Until its end, the state stays that of the last commit.
+            self._ended = step, logs  # Until its end, the state stays that of the last commit.
             return
         setattr(self._state, self._position, step)
         if step // self._every > before // self._every:
@@ -116,21 +124,20 @@ class Elastic(tf.keras.callbacks.Callback):  # type: ignore[misc]  # Keras has n
 
     def on_epoch_end(self, _epoch: int, logs: Mapping[str, Any] | None = None) -> None:
         """Report and commit as the class describes. Raise the engine's interrupt."""
+        self._count_last(logs)
+
+    def _count_last(self, logs: Mapping[str, Any] | None) -> None:
         if self._ended is not None:
-            setattr(self._state, self._position, self._ended)
+            setattr(self._state, self._position, self._ended[0])
             self._ended = None
         step = getattr(self._state, self._position)
         if step != self._committed:
             self._commit(step, logs)
 
     def _ends_epoch(self, step: int, batch: int) -> bool:
-        if self._plan is None:  # Batches of the script's own.
-            return bool(batch + 1 == self.params.get("steps"))
-        return step % self._plan.steps_per_epoch == 0
-
-    @property
-    def _plan(self) -> BatchPlan | None:
-        return _PLANS.get(self._state, {}).get(self._position)
+        if (steps := self.params.get("steps")) is not None:
+            return bool(batch + 1 == steps)
+        return self._plan is not None and step % self._plan.steps_per_epoch == 0
 
     def _commit(self, step: int, logs: Mapping[str, Any] | None) -> None:
         self._committed = step
