@@ -441,6 +441,33 @@ class TestLearningRates:
                 state.restore()
         assert float(model.optimizer.learning_rate) == pytest.approx(0.0125)
 
+    @pytest.mark.parametrize("way", ["fit", "sequence", "dataset"])
+    def test_are_those_of_a_schedule_by_epoch_and_world(self, way: str) -> None:
+        """The world grows from 2 ranks to 4 in the middle of the second epoch, and shrinks to 1 at its end."""
+        model, sizes, rates = made(), [2, 4, 1], {}
+        state = ChangingState(model, 4, 6)
+        batches = GlobalBatches((FEATURES, LABELS), 4, 0, state, epochs=3)
+
+        def note(_batch: int, logs: Any) -> None:
+            rates[batches.step] = float(model.optimizer.learning_rate)
+
+        schedule = tf.keras.callbacks.LearningRateScheduler(lambda epoch: 0.01 * sizes[0] * 0.5**epoch)
+        callbacks = [schedule, tf.keras.callbacks.LambdaCallback(on_batch_end=note)]
+        while batches.step < len(batches):
+            epoch = batches.step // 3
+            try:
+                if way == "fit":
+                    batches.fit(model, callbacks=callbacks, verbose=0)
+                else:
+                    model.fit(
+                        getattr(batches, way)(), shuffle=False, callbacks=[*callbacks, Elastic(state, keep_rate=False)],
+                        initial_epoch=epoch, epochs=epoch + 1, verbose=0,
+                    )  # fmt: skip
+            except WorldChanged:
+                del sizes[0]
+                state.restore()
+        assert list(rates.values()) == pytest.approx([0.02] * 3 + [0.01] + [0.02] * 2 + [0.0025] * 3)
+
     def test_of_a_schedule_by_steps_are_left_alone(self) -> None:
         model = made(optimizer=tf.keras.optimizers.SGD(tf.keras.optimizers.schedules.ExponentialDecay(0.1, 1, 0.5)))
         trained(GlobalBatches((FEATURES, LABELS), 4, 0, ChangingState(model, 1, 5), epochs=3), model)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -137,7 +138,10 @@ class GlobalBatches(BatchPosition):
             return
         own = {"verbose": 2 if self.world.rank == 0 else 0, **arguments}
         epochs = _Epoch(self, list(self.shares(one_epoch=True)), goes_on=True)
-        elastic = Elastic(self.state, commit_every=commit_every, position=self.position, plan=self.plan)
+        elastic = Elastic(
+            self.state, commit_every=commit_every, position=self.position,
+            keep_rate=not any(map(_sets_rate, callbacks)), plan=self.plan,
+        )  # fmt: skip
         model.fit(
             epochs, initial_epoch=self.step // self.plan.steps_per_epoch, epochs=self.plan.epochs,
             shuffle=False, callbacks=[*callbacks, _Progress(epochs), elastic], **own,
@@ -213,6 +217,19 @@ class _Progress(tf.keras.callbacks.ProgbarLogger):  # type: ignore[misc]  # Kera
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         self.params["steps"] = self.target = len(self._epochs)
         super().on_epoch_begin(epoch, logs)
+
+
+def _sets_rate(callback: Any) -> bool:
+    """Whether its schedule takes the epoch only, so the rate that it sets does not depend on the one before."""
+    if not isinstance(callback, tf.keras.callbacks.LearningRateScheduler):
+        return False
+    try:
+        inspect.signature(callback.schedule).bind(0, 0.0)
+    except TypeError:
+        return True
+    except ValueError:  # It tells nothing of its parameters.
+        pass
+    return False
 
 
 def _reader(data: Any) -> tuple[int, Callable[[Any], Any]]:

@@ -42,7 +42,7 @@ class Elastic(tf.keras.callbacks.Callback):  # type: ignore[misc]  # Keras has n
     world changes there, or a rank is lost meanwhile, no epoch goes without both.
 
     A ``fit`` that begins in the middle of an epoch calls ``on_epoch_begin`` of all callbacks once more. The learning
-    rate is then set back to the state's, so ``LearningRateScheduler`` does not act on it twice.
+    rate is then set back to the state's, so ``LearningRateScheduler`` does not act on it twice; see ``keep_rate``.
 
     Once a callback has set ``stop_training``, the state is saved, and no world changes before ``fit`` returns.
 
@@ -53,6 +53,9 @@ class Elastic(tf.keras.callbacks.Callback):  # type: ignore[misc]  # Keras has n
         commit_every: steps from one commit to the next, and from one report to the next; an epoch's last step has both,
             too.
         position: name of the state's attribute that counts the steps.
+        keep_rate: False: leave the rate as callbacks set it, for a schedule that depends on the epoch and the world,
+            not on the rate before. In ``GlobalBatches.fit``, it is False with a ``LearningRateScheduler`` of which the
+            schedule takes the epoch only.
         plan: for ``GlobalBatches.fit``. None: of the last ``sequence()`` or ``dataset()``, if no other ``fit`` had it.
 
     Raises:
@@ -61,7 +64,13 @@ class Elastic(tf.keras.callbacks.Callback):  # type: ignore[misc]  # Keras has n
     """
 
     def __init__(
-        self, state: Any, *, commit_every: int = 1, position: str = "step", plan: BatchPlan | None = None
+        self,
+        state: Any,
+        *,
+        commit_every: int = 1,
+        position: str = "step",
+        keep_rate: bool = True,
+        plan: BatchPlan | None = None,
     ) -> None:
         super().__init__()
         self._state, self._every, self._position = state, commit_every, position
@@ -69,6 +78,7 @@ class Elastic(tf.keras.callbacks.Callback):  # type: ignore[misc]  # Keras has n
         self._committed = self._first = 0
         self._ended: tuple[int, Mapping[str, Any] | None] | None = None
         """An epoch's last step that does not count yet, and its logs."""
+        self._keeps_rate = keep_rate
         self._rate: Any = None
 
     def on_train_begin(self, _logs: Mapping[str, Any] | None = None) -> None:
@@ -89,7 +99,7 @@ class Elastic(tf.keras.callbacks.Callback):  # type: ignore[misc]  # Keras has n
             raise InvalidSettings("Elastic.use_ema", problem, "Train with GlobalBatches.fit, which is one fit")
         tidy(self.model)
         self._ended, self._rate = None, None
-        if plan is not None and getattr(self._state, self._position) % plan.steps_per_epoch:
+        if self._keeps_rate and plan is not None and getattr(self._state, self._position) % plan.steps_per_epoch:
             rate = self.model.optimizer.learning_rate
             self._rate = rate.numpy() if isinstance(rate, tf.Variable) else None
         _FITTING[self.model] = int(self.model._steps_per_execution)
