@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -328,9 +330,22 @@ class TestOneFit:
         state = ChangingState(model, step)
         GlobalBatches((FEATURES, LABELS), 4, 0, state, epochs=4).fit(model, callbacks=[watch], verbose=0)
         assert state.step == int(model.optimizer.iterations) == step
+        assert json.loads(state._receipt.note())["step"] == step
         state.step = 0
         state.restore()
         assert state.step == step, "it was saved"
+
+    @pytest.mark.parametrize("way", ["sequence", "own"])
+    def test_others_commit_where_a_callback_stops_them(self, way: str) -> None:
+        model = made()
+        state = ChangingState(model, 3)
+        batches = GlobalBatches((FEATURES, LABELS), 1, 0, state)
+        for step in (1, 2, 3, 4):
+            data = (batches.sequence(),) if way == "sequence" else (FEATURES, LABELS)
+            callbacks = [Watch(stops_at=(0, 0)), Elastic(state)]
+            with pytest.raises(WorldChanged) if step == 3 else nullcontext():
+                model.fit(*data, batch_size=None, shuffle=False, callbacks=callbacks, verbose=0)
+        assert state._commits == [1, 2, 3, 4]
 
     def test_early_stopping_stops_it(self) -> None:
         model = made(optimizer=tf.keras.optimizers.SGD(0.0))

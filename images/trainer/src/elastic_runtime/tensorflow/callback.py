@@ -44,7 +44,8 @@ class Elastic(tf.keras.callbacks.Callback):  # type: ignore[misc]  # Keras has n
     A ``fit`` that begins in the middle of an epoch calls ``on_epoch_begin`` of all callbacks once more. The learning
     rate is then set back to the state's, so ``LearningRateScheduler`` does not act on it twice; see ``keep_rate``.
 
-    Once a callback has set ``stop_training``, the state is saved, and no world changes before ``fit`` returns.
+    Once a callback has set ``stop_training`` in ``GlobalBatches.fit``, no world changes before it returns. In a ``fit``
+    of the script's own, the commit may still change the world.
 
     Give it last, for what callbacks after it do is in the next commit only. ``GlobalBatches.fit`` has one already.
 
@@ -153,7 +154,7 @@ class Elastic(tf.keras.callbacks.Callback):  # type: ignore[misc]  # Keras has n
         self._committed = step
         if logs:
             report(step, **logs)
-        if self.model.stop_training:
-            self._state.save()  # In another world, the training would go on.
+        if self._given is not None and self.model.stop_training:  # In another world, the training would go on.
+            getattr(self._state, "commit_in_world", self._state.save)()
         else:
             self._state.commit()

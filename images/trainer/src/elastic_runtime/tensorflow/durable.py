@@ -60,3 +60,7 @@ class DurableState(durable.DurableState):
                 problem = f"commit() comes before a step has all its backward passes, after {int(passes)}"
                 raise InvalidSettings(f"DurableState.{name}", problem, "Commit after each backward_passes_per_step")
         super().commit()
+
+    def commit_in_world(self) -> None:
+        """Commit the last step of a training that ends: all ranks stay in their world, and none waits for others."""
+        self._commit_last()

@@ -487,11 +487,14 @@ class DurableState:
         """
         # If this rank leaves while others train, the launcher can say who left, and at which step.
         self._link.send(TrainingEnded(int(self.step), waits=False))
+        self._commit_last()
+        self._end()
+
+    def _commit_last(self) -> None:
         self.save()
         self._receipt.committed(self._values.step, self._world.size)
         self._has_commits = True
         self._is_writer = self._world.rank == 0
-        self._end()
 
     def on_run_end(self) -> None:
         """For who wraps the training function: to be called on every rank after it has returned; a collective.
