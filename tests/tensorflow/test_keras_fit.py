@@ -214,6 +214,25 @@ class TestEpochEnds:
         assert ends.seen == [(0, 2), (0, 2), (1, 5)]
         assert int(model.optimizer.iterations) == 6
 
+    def test_its_step_is_committed_after_a_loss_at_that_commit(self) -> None:
+        class LosingState(ChangingState):
+            fails = True
+
+            def commit(self) -> None:
+                if self.fails and self.step == 3:
+                    self.fails = False
+                    raise WorldChanged
+                super().commit()
+
+        model = made()
+        state = LosingState(model)
+        batches, elastic = GlobalBatches((FEATURES, LABELS), 4, 0, state), Elastic(state)
+        with pytest.raises(WorldChanged):
+            model.fit(batches.sequence(), shuffle=False, callbacks=[elastic], verbose=0)
+        state.restore()
+        model.fit(batches.sequence(), shuffle=False, callbacks=[elastic], verbose=0)
+        assert state._commits == [1, 2, 3]
+
     def test_batches_of_the_scripts_own_have_them_too(self) -> None:
         model = made()
         state = ChangingState(model, 5)

@@ -99,8 +99,9 @@ class Elastic(tf.keras.callbacks.Callback):  # type: ignore[misc]  # Keras has n
             )
             raise InvalidSettings("Elastic.use_ema", problem, "Train with GlobalBatches.fit, which is one fit")
         tidy(self.model)
+        self._committed = getattr(self._state, self._position)
         self._ended, self._rate = None, None
-        if self._keeps_rate and plan is not None and getattr(self._state, self._position) % plan.steps_per_epoch:
+        if self._keeps_rate and plan is not None and self._committed % plan.steps_per_epoch:
             rate = self.model.optimizer.learning_rate
             self._rate = rate.numpy() if isinstance(rate, tf.Variable) else None
         _FITTING[self.model] = int(self.model._steps_per_execution)
