@@ -49,7 +49,7 @@ class TestDeferred:
         assert timedelta(minutes=59) < deadline - before < timedelta(minutes=61)
         assert parting.timeout is None
 
-    @pytest.mark.parametrize(("minutes", "earlier"), [(60, 120), (8, 120), (1, 15)])
+    @pytest.mark.parametrize(("minutes", "earlier"), [(60, 120), (8, 120), (1, 30)])
     def test_airflow_2_counts_from_the_begin_and_leaves_no_time_behind_it(
         self, fake: FakeCluster, monkeypatch: pytest.MonkeyPatch, minutes: int, earlier: int
     ) -> None:
