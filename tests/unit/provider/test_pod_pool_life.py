@@ -77,7 +77,7 @@ async def test_a_run_that_is_created_while_its_pool_is_taken_down_leaves_nothing
     standing = await place.up()
 
     async def meanwhile() -> None:
-        assert (await place.api.find(CONFIG_MAPS, RUN.name)) is not None, "whoever takes it down could see the run"
+        assert (await place.api.find(CONFIG_MAPS, RUN.name)) is not None, "a task that takes it down could see the run"
         await place.mark(ago=0.1)
         await confirm(place.api, standing)
 

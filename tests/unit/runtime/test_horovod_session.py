@@ -52,7 +52,7 @@ async def come(bench: Bench) -> None:
 
 
 async def half_connect(bench: Bench) -> None:
-    """Two ranks come to the first world, of which the second alone has told that it is connected."""
+    """Two ranks come to the first world. The second alone has told that it is connected."""
     await come(bench)
     bench.say("b", Connected(1))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import io
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -96,6 +96,19 @@ class Agent:
         return any(isinstance(each, LetEnd) for each in self.told)
 
 
+DONE: Mapping[str, Callable[[Agent], None]] = {
+    "connects": lambda agent: agent.tells(Connected(1)),
+    "begins": lambda agent: agent.tells(Connected(0)),
+    "syncs": lambda agent: agent.tells(Synced(1)),
+    "comes back": lambda agent: agent.tells(PeerLost(1), ReadyForWorld()),
+    "ended": lambda agent: agent.says(TrainingEnded(12, waits=False)),
+    "exits": lambda agent: agent.ends(0),
+    "fails": lambda agent: agent.ends(1),
+    "starves": lambda agent: agent.ends(1, out_of_memory=True),
+    "dies": lambda agent: agent.ends(-9, by_itself=True),
+}
+
+
 @dataclass
 class Site:
     """In the place of the launcher's server: two workers."""
@@ -113,6 +126,12 @@ class Site:
     async def close(self) -> None:
         while self.agents:
             self.gone(self.agents.pop())
+
+    async def hears(self, order: list[tuple[int, str]]) -> None:
+        """What these ranks do, one after the other."""
+        for rank, done in order:
+            DONE[done](self.agents[rank])
+            await asyncio.sleep(0.1)
 
     async def starts(self) -> None:
         """Both ranks run."""
@@ -199,18 +218,7 @@ def test_a_rank_that_waits_for_the_end_is_let_go_where_another_is_lost_before_it
 def test_the_reason_of_an_early_end_has_its_step(play: Play, order: list[tuple[int, str]]) -> None:
     async def scene(site: Site, running: asyncio.Task[Status]) -> None:
         await site.comes()
-        for rank, said in order:
-            agent = site.agents[rank]
-            match said:
-                case "connects":
-                    agent.tells(Connected(1))
-                case "comes back":
-                    agent.tells(PeerLost(1), ReadyForWorld())
-                case "ended":
-                    agent.says(TrainingEnded(12, waits=False))
-                case "exits":
-                    agent.ends(0)
-            await asyncio.sleep(0.1)
+        await site.hears(order)
         status = await running
         assert status.failure is FailureKind.EARLY_EXIT
         assert "a rank ended while others were still training: rank 1 ended its training at step 12;" in status.reason
@@ -223,16 +231,7 @@ def test_a_rank_that_starves_early_has_its_run_begin_anew(play: Play, order: lis
     async def scene(site: Site, running: asyncio.Task[Status]) -> None:
         site.place.limits = {"w0": 2**30, "w1": 2**30}
         await site.starts()
-        for rank, said in order:
-            agent = site.agents[rank]
-            match said:
-                case "begins":
-                    agent.tells(Connected(0))
-                case "fails":
-                    agent.ends(1)
-                case "starves":
-                    agent.ends(1, out_of_memory=True)
-            await asyncio.sleep(0.1)
+        await site.hears(order)
         await asyncio.sleep(1)
         assert not running.done()
         status = await site.place.until(lambda status: bool(status.memory))
@@ -276,18 +275,7 @@ def test_a_lost_rank_has_its_run_begin_anew_though_it_is_heard_after_the_others_
 def test_who_has_the_state_keeps_it_in_whatever_order_that_is_heard(play: Play, order: list[tuple[int, str]]) -> None:
     async def scene(site: Site, running: asyncio.Task[Status]) -> None:
         await site.comes()
-        for rank, said in order:
-            agent = site.agents[rank]
-            match said:
-                case "connects":
-                    agent.tells(Connected(1))
-                case "syncs":
-                    agent.tells(Synced(1))
-                case "dies":
-                    agent.ends(-9, by_itself=True)
-                case "comes back":
-                    agent.tells(PeerLost(1), ReadyForWorld())
-            await asyncio.sleep(0.1)
+        await site.hears(order)
         enters = [write_session_word(EnterWorld(2, 0, 1))]
         assert [each.word for each in site.agents[1].told if isinstance(each, TellRank)][-1:] == enters
         assert not running.done()

@@ -287,6 +287,14 @@ async def test_ranks_find_each_other_in_the_worlds_store(bench: Bench) -> None:
     assert bench.heard("a") == [StoreAnswer(7, number=0)]
 
 
+async def end_together(bench: Bench) -> None:
+    """Two ranks train in the first world, and all have ended their training."""
+    bench.session.open(("a", "b"), 1)
+    await bench.form(1, "a", "b")
+    bench.say("a", Done(1))
+    bench.say("b", Done(1))
+
+
 @scene
 async def test_the_end_is_when_all_are_done(bench: Bench) -> None:
     bench.session.open(("a", "b"), 1)
@@ -304,10 +312,7 @@ async def test_the_end_is_when_all_are_done(bench: Bench) -> None:
 
 @scene
 async def test_all_may_evaluate_for_longer_than_the_first_that_ends_is_followed(bench: Bench) -> None:
-    bench.session.open(("a", "b"), 1)
-    await bench.form(1, "a", "b")
-    bench.say("a", Done(1))
-    bench.say("b", Done(1))
+    await end_together(bench)
     done = Facts(2, (), bench.session.fact, trained=True)
     clocks = observe(FRESH, done, USUAL, NOW)
     assert decide(done, clocks, USUAL, NOW + 3600).actions == ()
@@ -325,10 +330,7 @@ async def test_all_may_evaluate_for_longer_than_the_first_that_ends_is_followed(
 def test_a_training_after_the_end_is_told_of_but_no_loss_at_the_end(words: tuple[RankWord, ...], again: bool) -> None:
     @scene
     async def play(bench: Bench) -> None:
-        bench.session.open(("a", "b"), 1)
-        await bench.form(1, "a", "b")
-        bench.say("a", Done(1))
-        bench.say("b", Done(1))
+        await end_together(bench)
         assert not bench.session.fact.again
         bench.say("a", *words)
         assert bench.session.fact.again is again
@@ -338,10 +340,7 @@ def test_a_training_after_the_end_is_told_of_but_no_loss_at_the_end(words: tuple
 
 @scene
 async def test_all_have_not_ended_their_training_where_one_wants_another_world(bench: Bench) -> None:
-    bench.session.open(("a", "b"), 1)
-    await bench.form(1, "a", "b")
-    bench.say("a", Done(1))
-    bench.say("b", Done(1))
+    await end_together(bench)
     assert bench.session.fact.done
     bench.say("a", PeerLost(1), ReadyForWorld())
     assert (bench.session.fact.state, bench.session.fact.done) == (SessionState.FINISHING, False)

@@ -52,8 +52,8 @@ _LONGEST_CLAIM = 256
 _NONE_OF_OURS = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.ENXIO, errno.EINVAL)
 """Errors by which a path leads to no folder, or to no file, that a writer of ours has put there."""
 _LOST = (*_NONE_OF_OURS, errno.EBADMSG, errno.EUCLEAN)
-"""Those, and errors by which a file system says that the file is damaged. EIO is none of them: a network file system
-that does not answer gives it, too."""
+"""Those, and errors by which a file system says that the file is damaged. EIO is not among them: a network file
+system that does not answer gives it, too."""
 
 
 class FileStore(CheckpointStore):

@@ -182,8 +182,7 @@ class Ledger:
         known = set(hello.assigned)
         self._runs[hello.uid] = _Run(hello.run, since, hello.launch, hello.wishes, has, count, hello.term, known)
         self._unknown.pop(hello.uid, None)
-        strays = [order for each in self._of(hello.uid) if each.name not in known for order in self._kill(each, now)]
-        return [*strays, *self._ends(hello.uid, hello.wishes, now)]
+        return self._ends(hello.uid, hello.wishes, now)
 
     def run_wishes(self, uid: str, wishes: Wishes, now: float) -> Orders:
         """A launcher wishes for something else. Raises InvalidDocument if it cannot be."""
@@ -198,7 +197,8 @@ class Ledger:
             self._taken |= taken
             for host in taken:
                 self.host_leaves(host)
-        return [order for each in self._of(uid) if each.name in wishes.ends for order in self._kill(each, now)]
+        known = self._runs[uid].known - set(wishes.ends)
+        return [order for each in self._of(uid) if each.name not in known for order in self._kill(each, now)]
 
     def run_gone(self, uid: str, now: float) -> None:
         """A launcher's connection has ended."""
@@ -221,14 +221,7 @@ class Ledger:
             self._workers.append(_Worker(hello.host, busy.place, busy.uid, busy.worker, now))
             if busy.uid not in self._runs:
                 self._unknown.setdefault(busy.uid, now)
-        strays = [
-            order
-            for uid, run in self._runs.items()
-            for each in self._of(uid)
-            if each.host == hello.host and each.name not in run.known
-            for order in self._kill(each, now)
-        ]
-        return strays + [order for uid, run in self._runs.items() for order in self._ends(uid, run.wishes, now)]
+        return [order for uid, run in self._runs.items() for order in self._ends(uid, run.wishes, now)]
 
     def host_gone(self, host: str) -> None:
         """A host's connection has ended. If it lives, it dials again, and tells what agents it has."""

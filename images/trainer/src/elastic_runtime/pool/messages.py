@@ -82,8 +82,8 @@ class RunHello:
     launch: Launch
     wishes: Wishes
     term: int = field(default=0, metadata=SPARSE)
-    """Number of this launcher among those of the run: a later one is the run's, whoever is still connected. 0: there is
-    no other."""
+    """Number of this launcher among those of the run: a later one is the run's, also while an earlier one is
+    connected. 0: there is no other."""
     assigned: tuple[str, ...] = field(default=(), metadata=SPARSE)
     """Names of workers that it has heard of. Others that have an agent of the run are an earlier launcher's."""
     version: int = field(default=POOL_VERSION, metadata=VERSION)

@@ -55,7 +55,7 @@ class Elastic(tf.keras.callbacks.Callback):  # type: ignore[misc]  # Keras has n
             too.
         position: name of the state's attribute that counts the steps.
         keep_rate: False: leave the rate as callbacks set it, for a schedule that depends on the epoch and the world,
-            not on the rate before. In ``GlobalBatches.fit``, it is False with a ``LearningRateScheduler`` of which the
+            not on the rate before. In ``GlobalBatches.fit``, it is False with a ``LearningRateScheduler`` whose
             schedule takes the epoch only.
         plan: for ``GlobalBatches.fit``. None: of the last ``sequence()`` or ``dataset()``, if no other ``fit`` had it.
 

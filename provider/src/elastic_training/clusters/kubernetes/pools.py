@@ -101,7 +101,7 @@ async def have_up(client: Client, wanted: PodPool) -> StandingPool:
 
 
 async def confirm(client: Client, standing: StandingPool) -> None:
-    """Check that a pool is still up, once the root of a run is there: whoever takes it down has not seen that before.
+    """Check that a pool is still up once the root of a run is there: who takes it down has not seen that before.
 
     Raises:
         Conflict: it is not.
